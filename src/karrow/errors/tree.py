@@ -1,0 +1,194 @@
+"""The error tree: what every karrow error carries, and the branches callers catch.
+
+Retry rules read attributes (``retriable``, the kind mixins), never lists of classes. Every error
+pickles: Spark ships them between processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+
+class KarrowError(Exception):
+    """Base of everything karrow raises.
+
+    ``retriable`` says whether the same call may succeed later, ``hint`` what to do about it, and
+    ``context`` where it happened (any of api, broker, topic, partition, offset).
+    """
+
+    retriable: bool = False
+
+    def __init__(self, message: str = "", *, hint: str | None = None, **context: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.context: dict[str, Any] = {k: v for k, v in context.items() if v is not None}
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name} {value}" for name, value in self.context.items())
+        text = f"{self.message} ({where})" if where else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+def _rebuild(
+    kind: type[KarrowError], arguments: tuple[Any, ...], state: dict[str, Any]
+) -> KarrowError:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(KarrowError, ValueError):
+    """An unknown option or a value outside its range; the message names the option."""
+
+
+class StateError(KarrowError, RuntimeError):
+    """The call does not fit the object's state: closed, no transaction, wrong thread."""
+
+
+class BufferFull(StateError):
+    """No room for the record now; raised only by the ``*_nowait`` calls."""
+
+    retriable = True
+
+
+class NetworkError(KarrowError, ConnectionError):
+    """The connection could not be made or broke."""
+
+    retriable = True
+
+
+class ConnectError(NetworkError):
+    """No connection to the broker."""
+
+
+class Disconnected(NetworkError):
+    """The broker closed the connection while a request was under way."""
+
+
+class AuthenticationError(NetworkError):
+    """The broker refused the credentials."""
+
+    retriable = False
+
+
+class RequestTimeout(KarrowError, TimeoutError):
+    """No answer in time; whether the broker acted on the request is unknown."""
+
+    retriable = True
+
+
+class ProtocolError(KarrowError):
+    """Bytes or messages that break Kafka's protocol."""
+
+
+class LocalProtocolError(ProtocolError, ValueError):
+    """The message we were asked to send cannot be expressed in the protocol."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent bytes that are not valid Kafka protocol."""
+
+
+class CorruptRecordError(RemoteProtocolError):
+    """Record data that cannot be decoded.
+
+    ``offset`` is the base offset of the damaged batch (None when even that could not be read),
+    ``next_offset`` the first offset after it, and ``position`` its byte position in the data.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        offset: int | None = None,
+        next_offset: int | None = None,
+        position: int | None = None,
+        hint: str | None = None,
+        **context: Any,
+    ) -> None:
+        super().__init__(message, hint=hint, offset=offset, position=position, **context)
+        self.offset = offset
+        self.next_offset = next_offset
+        self.position = position
+
+
+class SerializationError(KarrowError, ValueError):
+    """A key or value could not be turned into bytes or back."""
+
+
+class CommitFailed(KarrowError):
+    """The offsets were not stored."""
+
+
+class ProduceError(KarrowError):
+    """A record was not, or not surely, written; ``record`` is the one the caller sent."""
+
+    def __init__(self, message: str = "", *, record: object = None, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.record = record
+
+
+class StaleMetadata:
+    """Mixin: the cluster's metadata changed; refresh it before trying again."""
+
+
+class StaleCoordinator:
+    """Mixin: the coordinator moved or is loading; find it again before trying again."""
+
+
+class AuthorizationError:
+    """Mixin: the principal may not do this."""
+
+
+class Fenced:
+    """Mixin: a newer instance has taken over; this one must stop."""
+
+
+class BrokerError(KarrowError):
+    """An error code in a broker's answer; ``karrow.errors.for_code`` finds the class of a code."""
+
+    code: ClassVar[int]
+    name: ClassVar[str]
+    description: ClassVar[str]
+
+    def __init__(self, message: str = "", *, hint: str | None = None, **context: Any) -> None:
+        super().__init__(message or f"{self.name}: {self.description}", hint=hint, **context)
+
+
+class PartialError(KarrowError, ExceptionGroup[Exception]):
+    """Some targets of a many-target call failed.
+
+    ``results`` and ``errors`` hold the outcomes by the caller's own keys.
+    """
+
+    results: Mapping[Any, Any]
+    errors: Mapping[Any, Exception]
+
+    def __new__(
+        cls, message: str, results: Mapping[Any, Any], errors: Mapping[Any, Exception]
+    ) -> Self:
+        error = super().__new__(cls, message, list(errors.values()))
+        error.results = results
+        error.errors = errors
+        return error
+
+    def __init__(
+        self, message: str, results: Mapping[Any, Any], errors: Mapping[Any, Exception]
+    ) -> None:
+        KarrowError.__init__(self, message)
+        self.results = results
+        self.errors = errors
+
+    def derive(self, excs: Any) -> PartialError:
+        """Keep the outcomes that belong to the chosen exceptions (``except*`` splits groups)."""
+        kept = {key: error for key, error in self.errors.items() if error in excs}
+        return PartialError(self.message, self.results, kept)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, dict(self.results), dict(self.errors))
