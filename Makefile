@@ -1,0 +1,89 @@
+# Everything happens inside the checkout: packages in .venv, downloaded jars in $KARROW_CACHE.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+BIN := .venv/bin
+export KARROW_CACHE ?= $(CURDIR)/.cache
+
+KERNEL := $(shell find src -name '*.pyx' -o -name '*.pxd')
+# Only the tools that generate something have a --check.
+CHECKS := $(shell grep -l -e '"--check"' tools/*.py)
+FUZZ := $(wildcard tests/fuzz/fuzz_*.py)
+FUZZ_SECONDS ?= 60
+ONLY ?=
+
+.PHONY: help setup test test-full fuzz sanitize lint format bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
+
+setup: .venv/kernel ## make .venv with the kernel and everything the targets below need
+
+.venv/packages: constraints.txt pyproject.toml tools/preflight.py
+	@command -v $(PYTHON) > /dev/null || { echo "setup needs: Python 3.11 or newer ($(PYTHON) not found; see PYTHON=)" >&2; exit 1; }
+	@$(PYTHON) tools/preflight.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt setuptools Cython
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+# Compiles what changed. New flags or directives in setup.py concern every extension, except right
+# after the first install, which has just compiled them all.
+.venv/kernel: FORCE = $(if $(wildcard .venv/kernel),$(filter setup.py,$?))
+.venv/kernel: .venv/packages setup.py $(KERNEL)
+	CYTHON_FORCE_REGEN=$(if $(FORCE),1,0) \
+	    $(BIN)/python setup.py -q build_ext --inplace $(if $(FORCE),--force)
+	@touch $@
+
+test: setup ## the gate: everything but the slow tests
+	$(BIN)/pytest -m 'not slow'
+
+test-full: setup ## every test, long fuzz, and the kernel under AddressSanitizer and UBSan
+	KARROW_TEST_PROFILE=full $(BIN)/pytest
+	@$(MAKE) fuzz
+	@$(MAKE) sanitize
+
+fuzz: setup ## each fuzz target for FUZZ_SECONDS (60), starting from its corpus
+	@mkdir -p build/fuzz
+	@for target in $(FUZZ); do \
+	    echo "== $$target"; \
+	    $(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/; \
+	done
+
+# A second copy of the package with an instrumented kernel, put before the installed one. Python's
+# and Arrow's own allocators would hide overruns from the sanitizer; CPython leaks by design at exit.
+SANITIZED = PYTHONPATH=build/sanitized/lib PYTHONMALLOC=malloc ARROW_DEFAULT_MEMORY_POOL=system \
+    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+    LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)"
+
+sanitize: setup ## the kernel's tests and fuzz with AddressSanitizer and UBSan
+	KARROW_SANITIZE=address,undefined $(BIN)/python setup.py -q build \
+	    --build-base build/sanitized --build-lib build/sanitized/lib
+	$(SANITIZED) $(BIN)/pytest tests/unit/records tests/property
+	@mkdir -p build/fuzz
+	$(SANITIZED) $(BIN)/python tests/fuzz/fuzz_records.py \
+	    -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/
+
+lint: setup ## style, types, direction of imports, and that generated files are up to date
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/cython-lint src
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@for tool in $(CHECKS); do echo "$$tool --check"; $(BIN)/python $$tool --check; done
+
+format: setup ## put the sources into house style
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup ## run the benchmarks, or ONLY=name; tables and charts go into docs/
+	$(BIN)/python -m bench $(ONLY)
+
+clean: ## remove what was built; keeps .venv's packages and downloaded jars
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src -name '*.so' -delete -o -name '*.egg-info' -prune -exec rm -r {} +
+	find src -name '*.pyx' | sed 's/pyx$$/c/' | xargs rm -f
+	rm -f .venv/kernel
