@@ -1,0 +1,53 @@
+"""What every test run does first: check the kernel, choose the seed, say what is being tested."""
+
+from __future__ import annotations
+
+import os
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+import karrow
+from tests import kernel
+
+SOURCES = Path(__file__).parent.parent / "src"
+BUILT = Path(karrow.__file__).parent.parent
+PROFILE = os.environ.get("KARROW_TEST_PROFILE", "gate")
+
+hypothesis.settings.register_profile("gate", max_examples=60, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("full", max_examples=3_000, deadline=None, print_blob=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to test a kernel older than its sources, and seed everything with one number."""
+    outdated = kernel.outdated(SOURCES, BUILT)
+    if outdated:
+        raise pytest.UsageError(
+            f"not compiled since last change: {', '.join(outdated)}; run `make setup`"
+        )
+    hypothesis.settings.load_profile(PROFILE)
+    if config.getoption("randomly_seed") == "default":
+        config.option.randomly_seed = random.SystemRandom().getrandbits(32)
+    if config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = str(config.getoption("randomly_seed"))
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """The kernel under test and how to repeat this run's random choices."""
+    seed = config.getoption("randomly_seed")
+    return [
+        f"kernel: {_kernel_build()}",
+        f"profile: {PROFILE} (KARROW_TEST_PROFILE); to repeat: --randomly-seed={seed}",
+    ]
+
+
+def _kernel_build() -> str:
+    extensions = kernel.extensions(BUILT)
+    if not extensions:
+        return "none"
+    built = datetime.fromtimestamp(max(path.stat().st_mtime for path in extensions), UTC)
+    return f"{len(extensions)} extensions, {built:%Y-%m-%d %H:%M:%S} UTC"
