@@ -1,0 +1,35 @@
+"""Runs a benchmark: fresh processes, libraries interleaved, several rounds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from bench.model import Benchmark, Outcome
+
+
+def run(benchmark: Benchmark, rounds: int, seconds: float) -> list[Outcome]:
+    """Measure every row in every round; a round is complete before the next begins."""
+    rates: list[dict[str, list[float]]] = [
+        {library: [] for library in row.libraries} for row in benchmark.rows
+    ]
+    for turn in range(rounds):
+        for index, row in enumerate(benchmark.rows):
+            print(
+                f"\r{benchmark.name}: round {turn + 1}/{rounds}, row {index + 1}/{len(rates)} ",
+                end="",
+                file=sys.stderr,
+            )
+            # Who comes first alternates: the second finds the machine's caches and clock warm.
+            for library in sorted(row.libraries, reverse=turn % 2 == 1):
+                rates[index][library].append(_measure(benchmark.name, index, library, seconds))
+    print(file=sys.stderr)
+    return [Outcome(row, by_library) for row, by_library in zip(benchmark.rows, rates, strict=True)]
+
+
+def _measure(name: str, index: int, library: str, seconds: float) -> float:
+    command = [sys.executable, "-m", "bench.child", name, str(index), library, str(seconds)]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    rate: float = json.loads(answer)["rate"]
+    return rate
