@@ -6,8 +6,34 @@ pickles: Spark ships them between processes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeVar, overload
+
+__all__ = [
+    "AuthenticationError",
+    "AuthorizationError",
+    "BrokerError",
+    "BufferFull",
+    "CommitFailed",
+    "ConfigError",
+    "ConnectError",
+    "CorruptRecordError",
+    "Disconnected",
+    "Fenced",
+    "KarrowError",
+    "LocalProtocolError",
+    "NetworkError",
+    "PartialError",
+    "ProduceError",
+    "ProtocolError",
+    "RemoteProtocolError",
+    "RequestTimeout",
+    "SerializationError",
+    "StaleCoordinator",
+    "StaleMetadata",
+    "StateError",
+    "UnknownBrokerError",
+]
 
 
 class KarrowError(Exception):
@@ -151,14 +177,34 @@ class Fenced:
 
 
 class BrokerError(KarrowError):
-    """An error code in a broker's answer; ``karrow.errors.for_code`` finds the class of a code."""
+    """An error code in a broker's answer; ``karrow.errors.for_code`` finds the class of a code.
 
-    code: ClassVar[int]
-    name: ClassVar[str]
-    description: ClassVar[str]
+    ``name`` is Kafka's own constant and ``description`` the same in words.
+    """
+
+    code: int = -1
+    name: str = ""
+    description: str = ""
+
+    def __init_subclass__(cls) -> None:
+        cls.description = cls.name.replace("_", " ").lower()
 
     def __init__(self, message: str = "", *, hint: str | None = None, **context: Any) -> None:
         super().__init__(message or f"{self.name}: {self.description}", hint=hint, **context)
+
+
+class UnknownBrokerError(BrokerError):
+    """An error code this version of karrow does not know; ``code`` keeps the number."""
+
+    name = "UNKNOWN"
+
+    def __init__(self, message: str = "", *, code: int, **details: Any) -> None:
+        super().__init__(message or f"unknown error code {code}", **details)
+        self.code = code
+
+
+_E = TypeVar("_E", bound=Exception)
+_B = TypeVar("_B", bound=BaseException)
 
 
 class PartialError(KarrowError, ExceptionGroup[Exception]):
@@ -170,7 +216,7 @@ class PartialError(KarrowError, ExceptionGroup[Exception]):
     results: Mapping[Any, Any]
     errors: Mapping[Any, Exception]
 
-    def __new__(
+    def __new__(  # noqa: D102
         cls, message: str, results: Mapping[Any, Any], errors: Mapping[Any, Exception]
     ) -> Self:
         error = super().__new__(cls, message, list(errors.values()))
@@ -185,7 +231,11 @@ class PartialError(KarrowError, ExceptionGroup[Exception]):
         self.results = results
         self.errors = errors
 
-    def derive(self, excs: Any) -> PartialError:
+    @overload
+    def derive(self, excs: Sequence[_E], /) -> ExceptionGroup[_E]: ...
+    @overload
+    def derive(self, excs: Sequence[_B], /) -> BaseExceptionGroup[_B]: ...
+    def derive(self, excs: Sequence[Any], /) -> Any:
         """Keep the outcomes that belong to the chosen exceptions (``except*`` splits groups)."""
         kept = {key: error for key, error in self.errors.items() if error in excs}
         return PartialError(self.message, self.results, kept)
