@@ -1,0 +1,71 @@
+# The Arrow columns of a run of records while they are being filled, and the finished batch.
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from karrow.records._arrow cimport Block
+from karrow.records._segment cimport Segment
+
+cdef enum:
+    KEY = 1
+    VALUE = 2
+    TOPIC = 4
+    PARTITION = 8
+    OFFSET = 16
+    TIMESTAMP = 32
+    TIMESTAMP_TYPE = 64
+    HEADERS = 128
+
+cdef struct Validity:
+    uint8_t* bits                # NULL while nothing is null
+    int64_t nulls
+
+cdef struct ByteColumn:
+    Validity validity
+    int32_t* ends                # ends[i] to ends[i + 1] is row i
+    uint8_t* data
+    int64_t length
+    int64_t room
+
+cdef struct Columns:
+    uint32_t wanted
+    int64_t rows
+    int64_t capacity
+    int64_t timestamp_factor
+    ByteColumn key
+    ByteColumn value
+    int64_t* offset
+    int64_t* timestamp
+    Validity timestamp_validity
+    int8_t* timestamp_type
+    int32_t* header_ends
+    int64_t header_rows
+    int64_t header_capacity
+    ByteColumn header_key
+    ByteColumn header_value
+
+cdef int open_columns(Columns* columns, uint32_t wanted, int64_t timestamp_factor) noexcept nogil
+cdef void drop_columns(Columns* columns) noexcept nogil
+cdef int reserve_segment(Columns* columns, Segment* segment, int64_t most) noexcept nogil
+cdef void fill(
+    Columns* columns, Segment* segment, int64_t max_rows, int64_t max_bytes, int64_t from_offset
+) noexcept nogil
+
+
+cdef class RecordColumns:
+    cdef Block* block
+    cdef Columns columns
+    cdef tuple names
+    cdef bytes timestamp_format
+    cdef int32_t* partitions
+    cdef ByteColumn topics
+    cdef readonly object topic
+    cdef readonly object partition
+    cdef readonly int64_t next_offset
+
+    cdef void adopt(self, void* memory) noexcept
+
+
+cdef RecordColumns close_columns(
+    Columns* columns, tuple names, bytes timestamp_format, object topic, object partition,
+    int64_t next_offset,
+)

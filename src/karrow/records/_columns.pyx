@@ -1,0 +1,599 @@
+"""Records into Arrow columns: the loop that fills them, and the batch that exports them.
+
+Rules of the filling loop: it runs without the GIL; every byte it reads comes from a cursor; room
+for a segment's rows and values is made before its first row (a row takes at least seven bytes of
+payload, all values together take at most the payload), so only keys and headers can need more room
+on the way. Key and value bytes are copied once, into buffers that the Arrow side owns.
+"""
+
+from libc.limits cimport INT_MAX
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from karrow.records._arrow cimport (
+    ArrowArray, ArrowSchema, array_capsule, drop_block, make_array, make_schema, new_block,
+    schema_capsule,
+)
+from karrow.records._cursor cimport (
+    FAULT_MEMORY, FAULT_NONE, Cursor, copy_short, fail, left, likely, read_varint, take,
+    take_nullable,
+)
+from karrow.records._segment cimport NO_TIMESTAMP, RawRecord, next_record
+
+cdef extern from *:
+    """
+    static inline int64_t karrow_scale(int64_t v, int64_t factor) {
+        int64_t out;
+        if (__builtin_mul_overflow(v, factor, &out)) return v < 0 ? INT64_MIN : INT64_MAX;
+        return out;
+    }
+    """
+    int64_t scale "karrow_scale"(int64_t value, int64_t factor) noexcept nogil
+
+cdef enum:
+    SLACK = 64                   # past every data buffer, so that short copies may overshoot
+    SHORT = 256                  # up to here copying in fixed steps beats memcpy
+
+ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
+cdef dict BITS = {name: 1 << place for place, name in enumerate(ALL)}
+
+
+def column_mask(names):
+    """The bit mask of the columns named."""
+    mask = 0
+    for name in names:
+        mask |= BITS[name]
+    return mask
+
+
+cdef bint resize(void** memory, size_t size) noexcept nogil:
+    cdef void* fresh = realloc(memory[0], size)
+    if fresh == NULL:
+        return False
+    memory[0] = fresh
+    return True
+
+
+cdef bint mark_null(Validity* validity, int64_t row, int64_t capacity) noexcept nogil:
+    cdef size_t size = (capacity + 7) // 8
+    if validity.bits == NULL:
+        validity.bits = <uint8_t*>malloc(size)
+        if validity.bits == NULL:
+            return False
+        memset(validity.bits, 0xFF, size)
+    validity.bits[row >> 3] &= ~(1 << (row & 7))
+    validity.nulls += 1
+    return True
+
+
+cdef bint grow_validity(Validity* validity, int64_t old, int64_t new) noexcept nogil:
+    cdef size_t kept = (old + 7) // 8
+    cdef size_t size = (new + 7) // 8
+    if validity.bits == NULL:
+        return True
+    if not resize(<void**>&validity.bits, size):
+        return False
+    memset(validity.bits + kept, 0xFF, size - kept)
+    return True
+
+
+cdef bint grow_rows(ByteColumn* column, int64_t old, int64_t new) noexcept nogil:
+    cdef bint first = column.ends == NULL
+    if not resize(<void**>&column.ends, (new + 1) * sizeof(int32_t)):
+        return False
+    if first:
+        column.ends[0] = 0
+    return grow_validity(&column.validity, old, new)
+
+
+cdef bint grow_data(ByteColumn* column, int64_t more) noexcept nogil:
+    """Makes room for `more` bytes; fails where 32-bit offsets would overflow."""
+    cdef int64_t need = column.length + more
+    cdef int64_t room = column.room + column.room // 2
+    if need > INT_MAX:
+        return False
+    room = min(max(room, need, 1024), <int64_t>INT_MAX)
+    if not resize(<void**>&column.data, room + SLACK):
+        return False
+    column.room = room
+    return True
+
+
+cdef inline bint put(
+    ByteColumn* column, int64_t row, int64_t capacity, const uint8_t* source, int64_t length,
+    const uint8_t* readable_end,
+) noexcept nogil:
+    """Appends one value; `source` may be read up to `readable_end`."""
+    if length > 0:
+        if length > column.room - column.length and not grow_data(column, length):
+            return False
+        if length <= SHORT and likely(readable_end - source >= length + 32):
+            copy_short(column.data + column.length, source, length)
+        else:
+            memcpy(column.data + column.length, source, length)
+        column.length += length
+    elif length < 0:
+        if not mark_null(&column.validity, row, capacity):
+            return False
+    column.ends[row + 1] = <int32_t>column.length
+    return True
+
+
+cdef int open_columns(Columns* columns, uint32_t wanted, int64_t timestamp_factor) noexcept nogil:
+    memset(columns, 0, sizeof(Columns))
+    columns.wanted = wanted
+    columns.timestamp_factor = timestamp_factor
+    return 0
+
+
+cdef void drop_bytes(ByteColumn* column) noexcept nogil:
+    free(column.validity.bits)
+    free(column.ends)
+    free(column.data)
+
+
+cdef void drop_columns(Columns* columns) noexcept nogil:
+    drop_bytes(&columns.key)
+    drop_bytes(&columns.value)
+    drop_bytes(&columns.header_key)
+    drop_bytes(&columns.header_value)
+    free(columns.offset)
+    free(columns.timestamp)
+    free(columns.timestamp_validity.bits)
+    free(columns.timestamp_type)
+    free(columns.header_ends)
+    memset(columns, 0, sizeof(Columns))
+
+
+cdef bint grow(Columns* columns, int64_t capacity) noexcept nogil:
+    cdef int64_t old = columns.capacity
+    cdef uint32_t wanted = columns.wanted
+    cdef bint fine = True
+    if wanted & KEY:
+        fine = fine and grow_rows(&columns.key, old, capacity)
+    if wanted & VALUE:
+        fine = fine and grow_rows(&columns.value, old, capacity)
+    if wanted & OFFSET:
+        fine = fine and resize(<void**>&columns.offset, capacity * sizeof(int64_t))
+    if wanted & TIMESTAMP:
+        fine = fine and resize(<void**>&columns.timestamp, capacity * sizeof(int64_t))
+        fine = fine and grow_validity(&columns.timestamp_validity, old, capacity)
+    if wanted & TIMESTAMP_TYPE:
+        fine = fine and resize(<void**>&columns.timestamp_type, capacity)
+    if wanted & HEADERS:
+        fine = fine and resize(<void**>&columns.header_ends, (capacity + 1) * sizeof(int32_t))
+        if fine and old == 0:
+            columns.header_ends[0] = 0
+    if fine:
+        columns.capacity = capacity
+    return fine
+
+
+cdef int reserve_segment(Columns* columns, Segment* segment, int64_t most) noexcept nogil:
+    """Room for up to `most` rows of the segment. 0: done, 1: the columns are full, -1: no memory."""
+    cdef int64_t rows = columns.rows + min(segment.remaining, most)
+    cdef int64_t payload = left(&segment.cursor)
+    if max(columns.value.length, columns.key.length, columns.header_value.length) > INT_MAX - payload:
+        return 1
+    if rows > columns.capacity and not grow(columns, max(rows, columns.capacity * 2)):
+        return -1
+    if columns.wanted & VALUE and columns.value.room - columns.value.length < payload:
+        if not grow_data(&columns.value, payload):
+            return -1
+    return 0
+
+
+cdef bint grow_header_rows(Columns* columns, int64_t more) noexcept nogil:
+    cdef int64_t old = columns.header_capacity
+    cdef int64_t need = columns.header_rows + more
+    cdef int64_t capacity = max(need, old * 2, 64)
+    if need <= old:
+        return True
+    if need > INT_MAX:
+        return False
+    if not grow_rows(&columns.header_key, old, capacity):
+        return False
+    if not grow_rows(&columns.header_value, old, capacity):
+        return False
+    columns.header_capacity = capacity
+    return True
+
+
+cdef inline int continuation_bytes(uint8_t lead) noexcept nogil:
+    """How many bytes follow this first byte of a UTF-8 sequence; -1 if it can't be one."""
+    if lead < 0x80:
+        return 0
+    if 0xC2 <= lead <= 0xDF:
+        return 1
+    if 0xE0 <= lead <= 0xEF:
+        return 2
+    if 0xF0 <= lead <= 0xF4:
+        return 3
+    return -1
+
+
+cdef bint is_utf8(const uint8_t* text, int64_t length) noexcept nogil:
+    cdef int64_t at = 0
+    cdef int more
+    cdef int i
+    cdef uint8_t second
+    while at < length:
+        more = continuation_bytes(text[at])
+        if more < 0 or more >= length - at:
+            return False
+        if more:
+            second = text[at + 1]
+            if text[at] == 0xE0 and second < 0xA0 or text[at] == 0xED and second > 0x9F:
+                return False                        # overlong, surrogate
+            if text[at] == 0xF0 and second < 0x90 or text[at] == 0xF4 and second > 0x8F:
+                return False                        # overlong, past the last code point
+        for i in range(more):
+            if text[at + 1 + i] & 0xC0 != 0x80:
+                return False
+        at += more + 1
+    return True
+
+
+cdef bint put_repaired(Columns* columns, const uint8_t* text, int64_t length) noexcept with gil:
+    """A header name that is not UTF-8: bad bytes become U+FFFD, as Java reads them."""
+    cdef bytes repaired
+    cdef const uint8_t* start
+    try:
+        repaired = (<const char*>text)[:length].decode("utf-8", "replace").encode()
+    except MemoryError:
+        return False
+    start = <const uint8_t*><const char*>repaired
+    return put(
+        &columns.header_key, columns.header_rows, columns.header_capacity, start, len(repaired),
+        start + len(repaired),
+    )
+
+
+cdef bint put_headers(Columns* columns, RawRecord* record) noexcept nogil:
+    """Appends a record's headers, whose bytes read_record() has walked over once."""
+    cdef Cursor cursor
+    cdef int32_t i
+    cdef int64_t length
+    cdef const uint8_t* start
+    cursor.at = record.headers
+    cursor.end = record.headers + record.headers_length
+    cursor.fault = FAULT_NONE
+    if record.header_count and not grow_header_rows(columns, record.header_count):
+        return False
+    for i in range(record.header_count):
+        length = read_varint(&cursor, 32)
+        start = take(&cursor, length)
+        if is_utf8(start, length):
+            if not put(
+                &columns.header_key, columns.header_rows, columns.header_capacity, start, length,
+                cursor.end,
+            ):
+                return False
+        elif not put_repaired(columns, start, length):
+            return False
+        length = read_varint(&cursor, 32)
+        start = take_nullable(&cursor, &length)
+        if not put(
+            &columns.header_value, columns.header_rows, columns.header_capacity, start, length,
+            cursor.end,
+        ):
+            return False
+        columns.header_rows += 1
+    columns.header_ends[columns.rows + 1] = <int32_t>columns.header_rows
+    return True
+
+
+cdef inline bint put_time(Columns* columns, RawRecord* record) noexcept nogil:
+    cdef int64_t row = columns.rows
+    columns.timestamp[row] = record.timestamp
+    if columns.timestamp_factor != 1:
+        columns.timestamp[row] = scale(record.timestamp, columns.timestamp_factor)
+    if record.timestamp_type == NO_TIMESTAMP:
+        return mark_null(&columns.timestamp_validity, row, columns.capacity)
+    return True
+
+
+cdef inline bint put_row(
+    Columns* columns, RawRecord* record, const uint8_t* readable_end
+) noexcept nogil:
+    cdef uint32_t wanted = columns.wanted
+    cdef int64_t row = columns.rows
+    if wanted & VALUE and not put(
+        &columns.value, row, columns.capacity, record.value, record.value_length, readable_end
+    ):
+        return False
+    if wanted & KEY and not put(
+        &columns.key, row, columns.capacity, record.key, record.key_length, readable_end
+    ):
+        return False
+    if wanted & OFFSET:
+        columns.offset[row] = record.offset
+    if wanted & TIMESTAMP and not put_time(columns, record):
+        return False
+    if wanted & TIMESTAMP_TYPE:
+        columns.timestamp_type[row] = record.timestamp_type
+    if wanted & HEADERS:
+        if record.header_count:
+            if not put_headers(columns, record):
+                return False
+        else:
+            columns.header_ends[row + 1] = <int32_t>columns.header_rows
+    columns.rows = row + 1
+    return True
+
+
+cdef void fill(
+    Columns* columns, Segment* segment, int64_t max_rows, int64_t max_bytes, int64_t from_offset
+) noexcept nogil:
+    """Moves records of the segment into the columns; reserve_segment() has made the room.
+
+    Stops at the segment's end, at max_rows rows in all, after the row that reaches max_bytes of key
+    and value data, or at a fault, which is then in the segment's cursor.
+    """
+    cdef Segment local = segment[0]         # on the stack, where the compiler can keep it in registers
+    cdef Columns out = columns[0]
+    cdef RawRecord record
+    while local.remaining and out.rows < max_rows:
+        next_record(&local, &record)
+        if local.cursor.fault:
+            break
+        if record.offset < from_offset:
+            continue
+        if not put_row(&out, &record, local.cursor.end):
+            fail(&local.cursor, FAULT_MEMORY)
+            break
+        if out.value.length + out.key.length >= max_bytes:
+            break
+    segment[0] = local
+    columns[0] = out
+
+
+# What columns without rows point to: Arrow wants one offset even then, and no NULL buffers.
+cdef int32_t EMPTY_ENDS[2]
+EMPTY_ENDS[0] = 0
+EMPTY_ENDS[1] = 0
+
+# The schema's format strings must outlive every export; these live as long as the module.
+cdef dict TIMESTAMP_FORMATS = {unit: b"ts%c:UTC" % unit[:1] for unit in (b"ms", b"us", b"ns")}
+
+
+cdef int fill_schema(RecordColumns batch, ArrowSchema* schema, int column) except? -2:
+    cdef ArrowSchema* entry
+    cdef bytes timestamp_format
+    if column == KEY:
+        return make_schema(schema, "z", "key", True, 0)
+    if column == VALUE:
+        return make_schema(schema, "z", "value", True, 0)
+    if column == TOPIC:
+        return make_schema(schema, "u", "topic", True, 0)
+    if column == PARTITION:
+        return make_schema(schema, "i", "partition", True, 0)
+    if column == OFFSET:
+        return make_schema(schema, "l", "offset", True, 0)
+    if column == TIMESTAMP:
+        timestamp_format = TIMESTAMP_FORMATS[batch.timestamp_format]
+        return make_schema(schema, timestamp_format, "timestamp", True, 0)
+    if column == TIMESTAMP_TYPE:
+        return make_schema(schema, "c", "timestamp_type", True, 0)
+    if make_schema(schema, "+l", "headers", True, 1) < 0:
+        return -1
+    entry = schema.children[0]
+    if make_schema(entry, "+s", "element", True, 2) < 0:
+        return -1
+    if make_schema(entry.children[0], "u", "key", True, 0) < 0:
+        return -1
+    return make_schema(entry.children[1], "z", "value", True, 0)
+
+
+cdef int plain_array(RecordColumns batch, ArrowArray* array, const void* values, Validity* validity) except? -2:
+    cdef const void* buffers[2]
+    cdef int64_t nulls = 0
+    buffers[0] = NULL
+    buffers[1] = values
+    if validity != NULL and validity.nulls:
+        buffers[0] = validity.bits
+        nulls = validity.nulls
+    return make_array(array, batch.block, batch.columns.rows, nulls, buffers, 2, 0)
+
+
+cdef int byte_array(RecordColumns batch, ArrowArray* array, ByteColumn* column, int64_t rows) except? -2:
+    cdef const void* buffers[3]
+    buffers[0] = column.validity.bits if column.validity.nulls else NULL
+    buffers[1] = column.ends if column.ends != NULL else EMPTY_ENDS
+    buffers[2] = column.data if column.data != NULL else <uint8_t*>EMPTY_ENDS
+    return make_array(array, batch.block, rows, column.validity.nulls, buffers, 3, 0)
+
+
+cdef int header_array(RecordColumns batch, ArrowArray* array) except? -2:
+    cdef Columns* columns = &batch.columns
+    cdef const void* buffers[2]
+    cdef ArrowArray* entry
+    buffers[0] = NULL
+    buffers[1] = columns.header_ends if columns.header_ends != NULL else EMPTY_ENDS
+    if make_array(array, batch.block, columns.rows, 0, buffers, 2, 1) < 0:
+        return -1
+    entry = array.children[0]
+    if make_array(entry, batch.block, columns.header_rows, 0, buffers, 1, 2) < 0:
+        return -1
+    if byte_array(batch, entry.children[0], &columns.header_key, columns.header_rows) < 0:
+        return -1
+    return byte_array(batch, entry.children[1], &columns.header_value, columns.header_rows)
+
+
+cdef int fill_array(RecordColumns batch, ArrowArray* array, int column) except? -2:
+    cdef Columns* columns = &batch.columns
+    if column == KEY:
+        return byte_array(batch, array, &columns.key, columns.rows)
+    if column == VALUE:
+        return byte_array(batch, array, &columns.value, columns.rows)
+    if column == TOPIC:
+        return byte_array(batch, array, &batch.topics, columns.rows)
+    if column == PARTITION:
+        return plain_array(batch, array, batch.partitions, NULL)
+    if column == OFFSET:
+        return plain_array(batch, array, columns.offset, NULL)
+    if column == TIMESTAMP:
+        return plain_array(batch, array, columns.timestamp, &columns.timestamp_validity)
+    if column == TIMESTAMP_TYPE:
+        return plain_array(batch, array, columns.timestamp_type, NULL)
+    return header_array(batch, array)
+
+
+cdef class RecordColumns:
+    """Decoded records as Arrow columns.
+
+    Hand it to anything that speaks the Arrow PyCapsule interface::
+
+        pyarrow.record_batch(columns)
+        polars.from_arrow(pyarrow.table(columns))
+
+    ``next_offset`` is the position after the data that was read, control and aborted batches
+    included; ``topic`` and ``partition`` are what the reader was told.
+    """
+
+    def __cinit__(self):
+        self.block = new_block()
+        if self.block == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        drop_block(self.block)
+
+    cdef void adopt(self, void* memory) noexcept:
+        if memory != NULL:
+            self.block.memory[self.block.count] = memory
+            self.block.count += 1
+
+    def __len__(self):
+        return self.columns.rows
+
+    @property
+    def num_rows(self):
+        """How many records there are."""
+        return self.columns.rows
+
+    @property
+    def column_names(self):
+        """The columns, in the order they were asked for."""
+        return list(self.names)
+
+    @property
+    def nbytes(self):
+        """Bytes of key, value and header data."""
+        return (
+            self.columns.key.length + self.columns.value.length
+            + self.columns.header_key.length + self.columns.header_value.length
+        )
+
+    def __repr__(self):
+        names = ", ".join(self.names)
+        return f"<karrow.records.RecordColumns {self.columns.rows} rows: {names}>"
+
+    def __arrow_c_schema__(self):
+        cdef ArrowSchema* schema = <ArrowSchema*>malloc(sizeof(ArrowSchema))
+        cdef int place = 0
+        if schema == NULL:
+            raise MemoryError
+        if make_schema(schema, "+s", "", False, len(self.names)) < 0:
+            schema.release(schema)
+            free(schema)
+            raise MemoryError
+        capsule = schema_capsule(schema)
+        for name in self.names:
+            if fill_schema(self, schema.children[place], BITS[name]) < 0:
+                raise MemoryError
+            place += 1
+        return capsule
+
+    def __arrow_c_array__(self, requested_schema=None):
+        cdef ArrowArray* array = <ArrowArray*>malloc(sizeof(ArrowArray))
+        cdef const void* none = NULL
+        cdef int place = 0
+        if array == NULL:
+            raise MemoryError
+        if make_array(array, self.block, self.columns.rows, 0, &none, 1, len(self.names)) < 0:
+            if array.release != NULL:
+                array.release(array)
+            free(array)
+            raise MemoryError
+        capsule = array_capsule(array)
+        for name in self.names:
+            if fill_array(self, array.children[place], BITS[name]) < 0:
+                raise MemoryError
+            place += 1
+        return self.__arrow_c_schema__(), capsule
+
+
+cdef int fill_routing(RecordColumns made, object topic, object partition) except -1:
+    """The topic and partition columns: the same value in every row."""
+    cdef int64_t rows = made.columns.rows
+    cdef int64_t row
+    cdef int32_t number
+    cdef bytes name
+    cdef int32_t length
+    cdef ByteColumn* topics = &made.topics
+    if rows == 0:
+        return 0
+    if made.columns.wanted & PARTITION:
+        number = partition
+        made.partitions = <int32_t*>malloc(rows * sizeof(int32_t))
+        if made.partitions == NULL:
+            raise MemoryError
+        made.adopt(made.partitions)
+        for row in range(rows):
+            made.partitions[row] = number
+    if made.columns.wanted & TOPIC:
+        name = topic.encode()
+        length = len(name)
+        if not grow_rows(topics, 0, rows):
+            raise MemoryError
+        made.adopt(topics.ends)
+        if not grow_data(topics, rows * length):
+            raise MemoryError
+        made.adopt(topics.data)
+        for row in range(rows):
+            memcpy(topics.data + row * length, <const char*>name, length)
+            topics.ends[row + 1] = <int32_t>((row + 1) * length)
+        topics.length = rows * length
+    return 0
+
+
+cdef void trim(ByteColumn* column) noexcept:
+    """Gives back a data buffer's unused part, where it is worth a call."""
+    if column.data != NULL and column.room - column.length > column.room // 4:
+        if resize(<void**>&column.data, column.length + SLACK):
+            column.room = column.length
+
+
+cdef void adopt_bytes(RecordColumns made, ByteColumn* column) noexcept:
+    trim(column)
+    made.adopt(column.validity.bits)
+    made.adopt(column.ends)
+    made.adopt(column.data)
+
+
+cdef RecordColumns close_columns(
+    Columns* columns, tuple names, bytes timestamp_format, object topic, object partition,
+    int64_t next_offset,
+):
+    """Moves the memory of the columns into an exportable batch, and leaves `columns` empty."""
+    cdef RecordColumns made = RecordColumns.__new__(RecordColumns)
+    made.columns = columns[0]
+    memset(columns, 0, sizeof(Columns))
+    adopt_bytes(made, &made.columns.key)
+    adopt_bytes(made, &made.columns.value)
+    adopt_bytes(made, &made.columns.header_key)
+    adopt_bytes(made, &made.columns.header_value)
+    made.adopt(made.columns.offset)
+    made.adopt(made.columns.timestamp)
+    made.adopt(made.columns.timestamp_validity.bits)
+    made.adopt(made.columns.timestamp_type)
+    made.adopt(made.columns.header_ends)
+    made.names = names
+    made.timestamp_format = timestamp_format
+    made.topic = topic
+    made.partition = partition
+    made.next_offset = next_offset
+    fill_routing(made, topic, partition)
+    return made
