@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _CIMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+cimport[ \t]+([^#\n]+)|cimport[ \t]+([\w.]+))", re.MULTILINE
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+cimport[ \t]+(\([^)]*\)|[^#\n]+)|cimport[ \t]+([\w.]+))",
+    re.MULTILINE,
 )
 _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 

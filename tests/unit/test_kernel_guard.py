@@ -20,7 +20,7 @@ def package(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "a.pyx").write_text("from pkg._cursor cimport Cursor\n")
     (folder / "b.pyx").write_text("cimport pkg._other\n")
-    (folder / "_cursor.pxd").write_text("from pkg cimport _layout\n")
+    (folder / "_cursor.pxd").write_text("from pkg cimport (\n    _layout,\n)\n")
     (folder / "_layout.pxd").write_text("")
     (folder / "_other.pxd").write_text("")
     for name in ("a", "b"):
