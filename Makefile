@@ -9,8 +9,8 @@ BIN := .venv/bin
 export KARROW_CACHE ?= $(CURDIR)/.cache
 
 KERNEL := $(shell find src -name '*.pyx' -o -name '*.pxd')
-# Only the tools that generate something have a --check.
-CHECKS := $(shell grep -l -e '"--check"' tools/*.py)
+# Whatever makes a file of the repository can also check that it is up to date.
+CHECKS := $(wildcard tools/make_*.py)
 FUZZ := $(wildcard tests/fuzz/fuzz_*.py)
 FUZZ_SECONDS ?= 60
 ONLY ?=
@@ -70,7 +70,7 @@ sanitize: setup ## the kernel's tests and fuzz with AddressSanitizer and UBSan
 lint: setup ## style, types, direction of imports, and that generated files are up to date
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/cython-lint src
+	PATH=$(BIN):$$PATH cython-lint src
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@for tool in $(CHECKS); do echo "$$tool --check"; $(BIN)/python $$tool --check; done
