@@ -58,14 +58,14 @@ def publish(
         + ", ".join(f"{key} {value}" for key, value in machine.items())
         + ".",
     ]
-    _replace(
+    replace_section(
         ROOT / "docs" / "benchmarks.md",
         benchmark.name,
         "\n\n".join(part for part in parts if part),
     )
     headlines = [outcome for outcome in outcomes if outcome.row.headline]
     if headlines:
-        _replace(ROOT / "README.md", benchmark.name, table(benchmark, headlines))
+        replace_section(ROOT / "README.md", benchmark.name, table(benchmark, headlines))
 
 
 def save(
@@ -112,7 +112,7 @@ def _rate(rate: float) -> str:
     return f"{rate / 1e6:.3g} M" if rate >= 1e6 else f"{rate / 1e3:.3g} k"
 
 
-def _replace(path: Path, name: str, text: str) -> None:
+def replace_section(path: Path, name: str, text: str) -> None:
     """Put the text between the benchmark's markers in a Markdown file."""
     begin, end = f"<!-- bench {name}: begin -->", f"<!-- bench {name}: end -->"
     before, rest = path.read_text("utf-8").split(begin)
