@@ -1,0 +1,173 @@
+"""The classes of the messages: one per message and nested struct, built from the table.
+
+A class has a slot for every field of every version; what a version lacks keeps its default.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
+
+from karrow.errors import StateError
+from karrow.wire.table import Field, nearest, schema
+
+# Where the classes are found by name, so that they pickle: see messages.py.
+HOME = "karrow.wire.messages"
+NO_UUID = UUID(int=0)
+SHOWN_BYTES = 64
+
+
+class Struct:  # noqa: PLW1641 - equal by value and mutable, so without a hash
+    """Base of every message and nested struct: keyword constructor, equality, repr, pickling.
+
+    ``unknown_tags`` keeps tagged fields of the flexible format that this version of karrow does
+    not know, by tag; they are written back when the struct is encoded.
+    """
+
+    __slots__: tuple[str, ...] = ()
+
+    fields: ClassVar[tuple[Field, ...]] = ()
+    unknown_tags: dict[int, bytes] | None
+
+    if TYPE_CHECKING:
+        # Each class has its own, written out by _constructor.
+        def __init__(self, **fields: Any) -> None: ...
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{field.name}={_shown(field, getattr(self, field.name))}"
+            for field in self.fields
+            if not is_default(field, getattr(self, field.name))
+        )
+        tags = () if self.unknown_tags is None else (f"unknown_tags={self.unknown_tags!r}",)
+        return f"{type(self).__qualname__}({', '.join([*shown, *tags])})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        for field in self.fields:
+            if field.secret and not is_default(field, getattr(self, field.name)):
+                kind = type(self).__qualname__
+                raise StateError(f"{kind}.{field.name} is a secret, which is never pickled")
+        state = {name: _owned(getattr(self, name)) for name in self.__slots__}
+        return _rebuild, (type(self), state)
+
+
+def struct_class(message: str, struct: str = "") -> type[Struct]:
+    """The class of a message, or of one of its nested structs."""
+    return _classes(message)[struct]
+
+
+def default_value(field: Field, classes: dict[str, type[Struct]]) -> Any:
+    """A fresh default of a field."""
+    if field.default == {} and field.is_struct and not field.array:
+        return classes[field.type]()
+    if field.array and field.default is not None:
+        return []
+    return NO_UUID if field.type == "uuid" and not field.array else field.default
+
+
+def is_default(field: Field, value: object) -> bool:
+    """Whether a value says the same as leaving the field out."""
+    if isinstance(value, Struct):
+        # A nullable struct's default is null, so any value at all says something.
+        return field.default == {} and all(
+            is_default(inner, getattr(value, inner.name)) for inner in value.fields
+        )
+    if field.array and value is not None and field.default is not None:
+        return isinstance(value, (list, tuple)) and not value
+    if field.type == "uuid" and not field.array:
+        return value == NO_UUID
+    return bool(value == field.default)
+
+
+@functools.cache
+def _classes(message: str) -> dict[str, type[Struct]]:
+    """The classes of a message by struct name; the nested ones are attributes of the message's."""
+    facts = schema(message)
+    classes: dict[str, type[Struct]] = {}
+    for struct, fields in facts.structs.items():
+        classes[struct] = _build(message, struct, fields, classes)
+    for struct, nested in classes.items():
+        if struct:
+            setattr(classes[""], struct, nested)
+    return classes
+
+
+def _build(
+    message: str, struct: str, fields: tuple[Field, ...], classes: dict[str, type[Struct]]
+) -> type[Struct]:
+    namespace: dict[str, Any] = {
+        "__slots__": (*(field.name for field in fields), "unknown_tags"),
+        "__module__": HOME,
+        "__qualname__": f"{message}.{struct}" if struct else message,
+        "__init__": _constructor(fields, classes),
+        "fields": fields,
+    }
+    return type(struct or message, (Struct,), namespace)
+
+
+def _constructor(fields: tuple[Field, ...], classes: dict[str, type[Struct]]) -> Any:
+    """Write ``__init__`` out: a real signature, and no loop per object.
+
+    A parameter whose default must be made afresh for each object defaults to ``...``.
+    """
+    scope: dict[str, Any] = {"classes": classes, "none": NO_UUID, "unexpected": _unexpected}
+    parameters, lines = [], []
+    for field in fields:
+        fresh, value = _default_source(field)
+        parameters.append(f"{field.name}={'...' if fresh else value}")
+        lines.append(
+            f"self.{field.name} = {value} if {field.name} is ... else {field.name}"
+            if fresh
+            else f"self.{field.name} = {field.name}"
+        )
+    known = ", ".join([*parameters, "unknown_tags=None"])
+    body = "\n    ".join([*lines, "self.unknown_tags = unknown_tags"])
+    source = (
+        f"def __init__(self, *, {known}, **unknown):\n"
+        f"    if unknown: unexpected(self, unknown)\n"
+        f"    {body}\n"
+    )
+    exec(source, scope)  # noqa: S102 - made of names from our own table
+    return scope["__init__"]
+
+
+def _default_source(field: Field) -> tuple[bool, str]:
+    """Whether a default must be made for each object, and the expression that makes it."""
+    if field.array and field.default is not None:
+        return True, "[]"
+    if field.is_struct and field.default == {}:
+        return True, f"classes[{field.type!r}]()"
+    if field.type == "uuid" and not field.array:
+        return False, "none"
+    return False, repr(field.default)
+
+
+def _unexpected(struct: Struct, unknown: dict[str, Any]) -> None:
+    name = next(iter(unknown))
+    hint = nearest(name, list(struct.__slots__))
+    text = f"{type(struct).__qualname__} has no field {name!r}"
+    raise TypeError(f"{text}; {hint}" if hint else text)
+
+
+def _shown(field: Field, value: object) -> str:
+    if field.secret:
+        return "***"
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        size = len(value)
+        return repr(bytes(value)) if size <= SHOWN_BYTES else f"<{size} bytes>"
+    return repr(value)
+
+
+def _owned(value: object) -> object:
+    """A value that pickles: views of a frame become bytes."""
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+def _rebuild(kind: type[Struct], state: dict[str, Any]) -> Struct:
+    return kind(**state)
