@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
 
 from karrow.errors import RemoteProtocolError
@@ -134,9 +134,10 @@ class _Decoder:
             self._fail(f"a string near byte {position} is not UTF-8")
         self._fail(f"cut short near byte {min(position, end)} of {end}")
 
-    def _unknown_tags(self, target: Struct, buffer: bytes, position: int, end: int) -> int:
+    def _unknown_tags(self, target: Any, buffer: bytes, position: int, end: int) -> int:
         """Read the tagged fields of a struct that has none we know."""
-        target.unknown_tags = found = {}
+        found: dict[int, bytes] = {}
+        target.unknown_tags = found
         last = -1
         count, position = read_varint(buffer, position)
         for _ in range(count):

@@ -247,13 +247,17 @@ def _field(entry: list[Any], last: int) -> Field:
     facts: dict[str, Any] = entry[3] if len(entry) > 3 else {}
     element = kind.removeprefix("[]")
     array = element != kind
+    nullable = _versions(facts.get("nullable"), last)
+    if element == "records":
+        # Kafka names no default; one that the newest version can send is the useful one.
+        facts = {"default": None if last in nullable else b"", **facts}
     return Field(
         name=name,
         type=element,
         array=array,
         versions=_versions(versions, last),
         default=facts["default"] if "default" in facts else _implicit(element, array=array),
-        nullable=_versions(facts.get("nullable"), last),
+        nullable=nullable,
         tag=facts.get("tag"),
         tagged=_versions(facts.get("tagged"), last),
         ignorable=facts.get("ignorable", False),
@@ -272,7 +276,6 @@ def _implicit(kind: str, *, array: bool) -> Default:
         "bool": False,
         "string": "",
         "bytes": b"",
-        "records": None,
         "float64": 0.0,
         "uuid": None,
     }
