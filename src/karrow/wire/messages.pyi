@@ -3618,7 +3618,7 @@ class FetchSnapshotResponse(Struct):
         current_leader: FetchSnapshotResponse.LeaderIdAndEpoch
         size: int
         position: int
-        unaligned_records: _Buffer | None
+        unaligned_records: _Buffer
         def __init__(
             self,
             *,
@@ -3628,7 +3628,7 @@ class FetchSnapshotResponse(Struct):
             current_leader: FetchSnapshotResponse.LeaderIdAndEpoch = ...,
             size: int = ...,
             position: int = ...,
-            unaligned_records: _Buffer | None = ...,
+            unaligned_records: _Buffer = ...,
             unknown_tags: dict[int, bytes] | None = ...,
         ) -> None: ...
 
