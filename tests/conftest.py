@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
             f"not compiled since last change: {', '.join(outdated)}; run `make setup`"
         )
     hypothesis.settings.load_profile(PROFILE)
-    if config.getoption("randomly_seed") == "default":
+    if config.getoption("randomly_seed", "default") == "default":
         config.option.randomly_seed = random.SystemRandom().getrandbits(32)
     if config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(config.getoption("randomly_seed"))
