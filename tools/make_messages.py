@@ -12,6 +12,7 @@ A field is [name, type, versions] plus, where needed, {"default", "nullable", "t
 from __future__ import annotations
 
 import json
+import keyword
 import re
 import sys
 import zipfile
@@ -43,6 +44,8 @@ SECRETS = {
     ("SaslAuthenticateResponse", "auth_bytes"),
 }
 
+# What the message classes call their own attributes (see wire/structs.py).
+RESERVED = {"fields", "names", "structs", "unknown_tags"}
 # More than any message has versions.
 LIMIT = 256
 IMPLICIT_DEFAULTS = {"bool": False, "string": "", "bytes": "", "records": None, "uuid": None}
@@ -138,8 +141,11 @@ def parse_field(raw: dict[str, Any], within: set[int]) -> Field:
     """A field of a definition, cut to the versions ``within``."""
     kind = raw["type"]
     tag = raw.get("tag")
+    name = snake_case(raw["name"])
+    if name in RESERVED or keyword.iskeyword(name):
+        raise ValueError(f"a field cannot be called {name}")
     return Field(
-        name=snake_case(raw["name"]),
+        name=name,
         type=kind,
         versions=version_set(raw["versions"], within),
         default=parse_default(kind, raw.get("default")),

@@ -39,6 +39,7 @@ class _Check:
     def __init__(self, facts: Schema, version: int) -> None:
         self.facts = facts
         self.version = version
+        self.structs = struct_class(facts.name).structs
 
     def fail(self, path: str, text: str, hint: str | None = None) -> NoReturn:
         where = f"{self.facts.name} v{self.version}"
@@ -53,7 +54,7 @@ class _Check:
             self.names(kind, value, path)
             given = dict(value)
         elif isinstance(value, kind):
-            given = {slot: getattr(value, slot) for slot in kind.__slots__}
+            given = {name: getattr(value, name) for name in kind.names()}
         else:
             self.fail(path, f"must be a {kind.__qualname__} or a dict, not {_described(value)}")
         here = layout(self.facts, name, self.version)
@@ -66,14 +67,14 @@ class _Check:
     def names(self, kind: type[Struct], value: Mapping[Any, Any], path: str) -> None:
         """Every key of a dict is a field."""
         for name in value:
-            if name not in kind.__slots__:
-                hint = nearest(str(name), list(kind.__slots__))
+            if name not in kind.names():
+                hint = nearest(str(name), list(kind.names()))
                 self.fail(path, f"has no field {name!r}", hint)
 
     def field(self, field: Field, given: Mapping[str, Any], path: str) -> Any:
         """One field of a struct, its default when nothing was given."""
         if field.name not in given:
-            return default_value(field, _Structs(self.facts.name))
+            return default_value(field, self.structs)
         value = given[field.name]
         if self.version not in field.versions:
             return self.absent(field, value, path)
@@ -86,7 +87,7 @@ class _Check:
     def absent(self, field: Field, value: Any, path: str) -> Any:
         """A field this version lacks: only a value that may be lost is allowed."""
         if isinstance(value, Mapping) and not value:
-            return default_value(field, _Structs(self.facts.name))
+            return default_value(field, self.structs)
         if not field.ignorable and not is_default(field, value):
             versions = f"{field.versions[0]} to {field.versions[-1]}"
             self.fail(path, f"cannot be sent: only versions {versions} have it")
@@ -127,17 +128,6 @@ class _Check:
             if problem:
                 self.fail(path, f"must hold {problem}, not {_described(value)}")
         return {tag: bytes(value) for tag, value in tags.items()}
-
-
-class _Structs(dict[str, type[Struct]]):
-    """The nested classes of one message by name."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__()
-        self._message = message
-
-    def __missing__(self, name: str) -> type[Struct]:
-        return struct_class(self._message, name)
 
 
 def _problem(kind: str, value: object) -> str | None:

@@ -134,18 +134,31 @@ def decode(name: str | type[Struct], version: int, data: Buffer, kind: str = "re
     >>> decode("Heartbeat", 0, b"\\x00\\x1b").error_code
     27
     """
-    message, stop, size = decode_prefix(full_name(name, kind), version, data)
-    if stop != size:
-        raise RemoteProtocolError(
-            f"{type(message).__name__} v{version}: {size - stop} bytes too many"
-        )
+    return decode_from(full_name(name, kind), version, data, 0)
+
+
+def decode_from(name: str, version: int, data: Buffer, start: int) -> Struct:
+    """A message from all of ``data`` after ``start``."""
+    message, left = decode_prefix(name, version, data, start)
+    if left:
+        raise RemoteProtocolError(f"{name} v{version}: {left} bytes too many")
     return message
 
 
-def decode_prefix(name: str, version: int, data: Buffer) -> tuple[Struct, int, int]:
-    """A message from the beginning of ``data``, where it stopped, and the size of the data."""
+def decode_prefix(name: str, version: int, data: Buffer, start: int) -> tuple[Struct, int]:
+    """A message that begins at ``start``, and how many bytes there are after it."""
     decoder = compile_decoder(name, version)
-    buffer = memoryview(data).cast("B") if has_records(name) else bytes(data)
+    buffer = _owner(data) if has_records(name) else bytes(data)
     size = len(buffer)
-    message, stop = decoder(buffer, 0, size)
-    return message, stop, size
+    message, stop = decoder(buffer, start, size)
+    return message, size - stop
+
+
+def _owner(data: Buffer) -> Buffer:
+    """What a view is of, when it is of the whole: a byte of it is read much faster."""
+    if not isinstance(data, memoryview):
+        return data
+    whole = data.obj
+    if isinstance(whole, (bytes, bytearray)) and len(whole) == data.nbytes and data.c_contiguous:
+        return whole
+    return data.cast("B")

@@ -21,24 +21,23 @@ from uuid import UUID
 
 from karrow.errors import RemoteProtocolError
 from karrow.wire.source import Runs, Source
-from karrow.wire.structs import NO_UUID, Struct, struct_class
+from karrow.wire.structs import NO_UUID, Struct, is_lazy, struct_class
 from karrow.wire.table import FIXED, Field, Schema, layout, schema, smallest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Decoder = Callable[[bytes | memoryview, int, int], tuple[Struct, int]]
+    Decoder = Callable[[bytes | bytearray | memoryview, int, int], tuple[Struct, int]]
 
 READ_RUNS = {kind: Runs(code, "unpack_from") for kind, (code, _) in FIXED.items() if kind != "uuid"}
-VARINT_BYTES = 5
 
 
 @functools.cache
 def compile_decoder(name: str, version: int) -> Decoder:
     """The decoder of a message's version: ``decode(buffer, start, end) -> (message, stop)``.
 
-    The buffer must be bytes, or a memoryview of them for a message with record data, and ``end``
-    its length.
+    The buffer must be bytes, or any buffer of bytes for a message with record data, and ``end`` its
+    length.
     """
     facts = schema(name)
     facts.require(version)
@@ -52,15 +51,23 @@ def has_records(name: str) -> bool:
     return any(field.type == "records" for fields in structs for field in fields)
 
 
-def read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes and 32 bits, and where it ended."""
-    value = 0
-    for index in range(VARINT_BYTES):
+def read_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes and 32 bits, and where it ended.
+
+    Unrolled for the lengths that are common.
+    """
+    byte = buffer[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value = byte & 0x7F
+    byte = buffer[position + 1]
+    if byte < 0x80:
+        return value | byte << 7, position + 2
+    value |= (byte & 0x7F) << 7
+    for index in range(2, 5):
         byte = buffer[position + index]
         value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            if value > 0xFFFFFFFF:
-                break
+        if byte < 0x80 and value <= 0xFFFFFFFF:
             return value, position + index + 1
     raise RemoteProtocolError(f"a varint at byte {position} has more than 32 bits")
 
@@ -83,6 +90,7 @@ class _Decoder:
         self.facts = facts
         self.version = version
         self.flexible = version in facts.flexible
+        # Not bytes for sure: slices have no decode() then, and have to be copied.
         self.view = has_records(facts.name)
         self.limit = "end"
         self.run: list[tuple[str, str]] = []
@@ -104,6 +112,8 @@ class _Decoder:
     def compile(self) -> Decoder:
         """The finished function."""
         with self.out.block("def decode(buf, pos, end):"):
+            if self.view:
+                self.out.emit("view = memoryview(buf).toreadonly()")
             with self.out.block("try:"):
                 target = self._struct("")
                 self.out.emit(f"return {target}, pos")
@@ -175,13 +185,8 @@ class _Decoder:
     def _default(self, place: str, field: Field) -> None:
         if field.array and field.default is not None:
             self.out.emit(f"{place} = []")
-        elif field.is_struct and field.default is not None:
-            kind = self.out.constant(struct_class(self.facts.name, field.type), "C")
-            target = self.out.name("o")
-            self.out.emit(f"{place} = {target} = new({kind})")
-            for inner in self.facts.structs[field.type]:
-                self._default(f"{target}.{inner.name}", inner)
-            self.out.emit(f"{target}.unknown_tags = None")
+        elif is_lazy(field):
+            return
         elif field.type == "uuid" and not field.array:
             self.out.emit(f"{place} = no_uuid")
         else:
@@ -295,7 +300,9 @@ class _Decoder:
     def _slice(self, kind: str) -> str:
         if kind == "string":
             return 'str(buf[pos:q], "utf-8")' if self.view else "buf[pos:q].decode()"
-        return "bytes(buf[pos:q])" if self.view and kind == "bytes" else "buf[pos:q]"
+        if kind == "records":
+            return "view[pos:q]"
+        return "bytes(buf[pos:q])" if self.view else "buf[pos:q]"
 
     def _nested(self, place: str, field: Field, *, nullable: bool) -> None:
         if not nullable:
@@ -328,7 +335,7 @@ class _Decoder:
             self.out.emit(f"bad_count({path!r}, n, {self.limit} - pos)")
         if field.type in READ_RUNS:
             runs = self.out.constant(READ_RUNS[field.type], "runs")
-            self.out.emit(f"{place} = list({runs}[n](buf, pos))")
+            self.out.emit(f"{place} = list({runs}[n](buf, pos)) if n else []")
             self.out.emit(f"pos += {needed}")
             return
         items = self.out.name("a")

@@ -36,6 +36,10 @@ BOOLS = {False: 0, True: 1}
 
 def write_varint(value: int) -> bytes:
     """An unsigned varint."""
+    if value < 0x80:
+        return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -205,9 +209,11 @@ class _Encoder:
             null = f"{source} is None or " if len(field.nullable) else ""
             return f"({null}len({source}) > 0)"
         if field.is_struct:
+            target = self.out.name("t")
             inner = self.facts.structs[field.type]
-            parts = [self._differs(f"{source}.{each.name}", each) for each in inner]
-            return f"({' or '.join([*parts, f'{source}.unknown_tags is not None'])})"
+            parts = [self._differs(f"{target}.{each.name}", each) for each in inner]
+            known = f"({target} := {source}).unknown_tags is not None"
+            return f"({' or '.join([known, *parts])})"
         return f"{source} != {field.default!r}"
 
     # Fields.

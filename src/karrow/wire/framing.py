@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karrow.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersion
-from karrow.wire.codec import decode, encode_pieces, join_parts
+from karrow.wire.codec import decode_from, encode_pieces, join_parts
 from karrow.wire.decoder import read_varint
 from karrow.wire.frames import MAX_FRAME, FrameReader
 from karrow.wire.table import Api, api, apis
@@ -52,21 +52,22 @@ class Answer(NamedTuple):
 
 
 class Undecoded(NamedTuple):
-    """An answer whose request is known but whose body is still bytes."""
+    """An answer whose request is known but whose body, after ``start``, is still bytes."""
 
     correlation_id: int | None
     api: Api | None
     version: int
-    body: memoryview
+    frame: memoryview
+    start: int
 
     def decode(self) -> Answer:
         """Decode the body; this may happen in another thread than the connection's."""
         if self.api is None:
-            return Answer(None, None, 0, bytes(self.body))
+            return Answer(None, None, 0, bytes(self.frame))
         version = self.version
-        if self.api.name == "ApiVersions" and _refused(self.body):
+        if self.api.name == "ApiVersions" and _refused(self.frame[self.start :]):
             version = 0
-        message = decode(self.api.name, version, self.body)
+        message = decode_from(f"{self.api.name}Response", version, self.frame, self.start)
         return Answer(self.correlation_id, self.api, version, message)
 
 
@@ -123,7 +124,7 @@ class ClientFraming:
             raise RemoteProtocolError("an answer came that nothing asked for")
         expected = self._expected.popleft()
         if expected.api is None:
-            return Undecoded(None, None, 0, frame)
+            return Undecoded(None, None, 0, frame, 0)
         if len(frame) < _ANSWER.size:
             raise RemoteProtocolError(f"an answer of {len(frame)} bytes has no correlation id")
         (correlation_id,) = _ANSWER.unpack_from(frame)
@@ -135,7 +136,7 @@ class ClientFraming:
         start = _ANSWER.size
         if expected.api.response_header_version(expected.version):
             start = _skip_tags(frame, start)
-        return Undecoded(correlation_id, expected.api, expected.version, frame[start:])
+        return Undecoded(correlation_id, expected.api, expected.version, frame, start)
 
     def receive(self, frame: memoryview) -> Answer:
         """The answer in a frame."""
@@ -207,7 +208,7 @@ class ServerFraming:
             client_id, start = _read_client_id(frame, start)
         if header_version == 2:
             start = _skip_tags(frame, start)
-        body = decode(target.name, version, frame[start:], "request")
+        body = decode_from(f"{target.name}Request", version, frame, start)
         return Request(RequestHead(key, version, correlation_id, client_id), target, version, body)
 
     def respond(self, request: Request | UnsupportedRequest, body: Body) -> list[Part]:

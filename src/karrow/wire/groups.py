@@ -53,4 +53,4 @@ def _decode(name: str, data: Buffer) -> Struct:
     if len(view) < 2 or version < 0:
         raise RemoteProtocolError(f"{name} has no version or a negative one")
     known = min(version, schema(name).versions[-1])
-    return decode_prefix(name, known, view[2:])[0]
+    return decode_prefix(name, known, view, 2)[0]

@@ -28,16 +28,22 @@ class Struct:  # noqa: PLW1641 - equal by value and mutable, so without a hash
     __slots__: tuple[str, ...] = ()
 
     fields: ClassVar[tuple[Field, ...]] = ()
+    structs: ClassVar[dict[str, type[Struct]]] = {}
     unknown_tags: dict[int, bytes] | None
 
     if TYPE_CHECKING:
         # Each class has its own, written out by _constructor.
         def __init__(self, **fields: Any) -> None: ...
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """What the constructor takes: the fields and ``unknown_tags``."""
+        return (*(field.name for field in cls.fields), "unknown_tags")
+
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in self.names())
 
     def __repr__(self) -> str:
         shown = (
@@ -53,7 +59,7 @@ class Struct:  # noqa: PLW1641 - equal by value and mutable, so without a hash
             if field.secret and not is_default(field, getattr(self, field.name)):
                 kind = type(self).__qualname__
                 raise StateError(f"{kind}.{field.name} is a secret, which is never pickled")
-        state = {name: _owned(getattr(self, name)) for name in self.__slots__}
+        state = {name: _owned(getattr(self, name)) for name in self.names()}
         return _rebuild, (type(self), state)
 
 
@@ -69,6 +75,15 @@ def default_value(field: Field, classes: dict[str, type[Struct]]) -> Any:
     if field.array and field.default is not None:
         return []
     return NO_UUID if field.type == "uuid" and not field.array else field.default
+
+
+def is_lazy(field: Field) -> bool:
+    """Whether decoders leave the field out when it is not on the wire.
+
+    It is a struct whose default is a struct: a fetch answer has three of those per partition, and
+    making them would take longer than reading the partition.
+    """
+    return field.is_struct and not field.array and field.default is not None
 
 
 def is_default(field: Field, value: object) -> bool:
@@ -101,14 +116,35 @@ def _classes(message: str) -> dict[str, type[Struct]]:
 def _build(
     message: str, struct: str, fields: tuple[Field, ...], classes: dict[str, type[Struct]]
 ) -> type[Struct]:
+    lazy = {field.name: f"_{field.name}" for field in fields if is_lazy(field)}
     namespace: dict[str, Any] = {
-        "__slots__": (*(field.name for field in fields), "unknown_tags"),
+        "__slots__": (*(lazy.get(field.name, field.name) for field in fields), "unknown_tags"),
         "__module__": HOME,
         "__qualname__": f"{message}.{struct}" if struct else message,
         "__init__": _constructor(fields, classes),
         "fields": fields,
+        "structs": classes,
+        **{field.name: _lazy_attribute(field, classes) for field in fields if is_lazy(field)},
     }
     return type(struct or message, (Struct,), namespace)
+
+
+def _lazy_attribute(field: Field, classes: dict[str, type[Struct]]) -> property:
+    """A nested struct, made when it is first read: see is_lazy."""
+    slot = f"_{field.name}"
+
+    def read(self: Struct) -> Any:
+        try:
+            return getattr(self, slot)
+        except AttributeError:
+            value = classes[field.type]()
+            setattr(self, slot, value)
+            return value
+
+    def write(self: Struct, value: Any) -> None:
+        setattr(self, slot, value)
+
+    return property(read, write)
 
 
 def _constructor(fields: tuple[Field, ...], classes: dict[str, type[Struct]]) -> Any:
@@ -150,7 +186,7 @@ def _default_source(field: Field) -> tuple[bool, str]:
 
 def _unexpected(struct: Struct, unknown: dict[str, Any]) -> None:
     name = next(iter(unknown))
-    hint = nearest(name, list(struct.__slots__))
+    hint = nearest(name, list(struct.names()))
     text = f"{type(struct).__qualname__} has no field {name!r}"
     raise TypeError(f"{text}; {hint}" if hint else text)
 
