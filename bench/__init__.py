@@ -6,4 +6,4 @@ same for all.
 
 from __future__ import annotations
 
-NAMES = ("records",)
+NAMES = ("records", "wire")

@@ -9,8 +9,8 @@ from xml.sax.saxutils import escape
 from bench.model import OURS, Benchmark, Outcome
 
 WIDTH = 760
-LEFT = 110
 RIGHT = 80
+LETTER = 6.6  # about what a letter takes
 BAR = 11
 GAP = 9
 HEADING = 30
@@ -33,14 +33,15 @@ STYLE = """
 class Scale:
     """A logarithmic axis: ratios of 2 and of 400 stand in the same chart."""
 
-    def __init__(self, ratios: Sequence[float]) -> None:
+    def __init__(self, ratios: Sequence[float], left: float) -> None:
+        self.left = left
         self.low = math.floor(math.log10(min([1.0, *ratios])))
         self.high = max(1, math.ceil(math.log10(max(ratios))))
 
     def x(self, ratio: float) -> float:
         """The place of a ratio across the page."""
         part = (math.log10(ratio) - self.low) / (self.high - self.low)
-        return LEFT + part * (WIDTH - LEFT - RIGHT)
+        return self.left + part * (WIDTH - self.left - RIGHT)
 
     def ticks(self) -> list[float]:
         """Every power of ten on the axis."""
@@ -55,7 +56,7 @@ def draw(benchmark: Benchmark, outcomes: Sequence[Outcome]) -> str:
         for peer in benchmark.peers
         if (ratio := outcome.ratio(peer))
     ]
-    scale = Scale(ratios)
+    scale = Scale(ratios, 20 + LETTER * max(len(row.case) for row in benchmark.rows))
     body: list[str] = []
     y = float(TOP)
     for group in benchmark.groups:
@@ -63,8 +64,7 @@ def draw(benchmark: Benchmark, outcomes: Sequence[Outcome]) -> str:
         body.append(f'<text class="group" x="8" y="{y - 8:.0f}">{escape(group)}</text>')
         for outcome in outcomes:
             if outcome.row.group == group:
-                bars = list(_bars(benchmark, outcome, scale, y))
-                body += bars
+                body += _bars(benchmark, outcome, scale, y)
                 y = _below(outcome, benchmark, y)
     return "\n".join([*_frame(benchmark, scale, y), *body, "</svg>", ""])
 
@@ -87,7 +87,7 @@ def _frame(benchmark: Benchmark, scale: Scale, bottom: float) -> Iterator[str]:
         yield f'<rect x="{x}" y="32" width="11" height="11" rx="2" fill="{color}"/>'
         label = f"times {peer}"
         yield f'<text x="{x + 16}" y="42">{label}</text>'
-        x += 30 + 7 * len(label)
+        x += 30 + round(LETTER * len(label))
     for tick in scale.ticks():
         kind = "one" if tick == 1 else "grid"
         at = f"{scale.x(tick):.1f}"
@@ -98,9 +98,10 @@ def _frame(benchmark: Benchmark, scale: Scale, bottom: float) -> Iterator[str]:
 def _bars(benchmark: Benchmark, outcome: Outcome, scale: Scale, top: float) -> Iterator[str]:
     y = top
     origin = scale.x(1)
+    middle = (top + _below(outcome, benchmark, top) - GAP) / 2 + 4
     yield (
-        f'<text x="{LEFT - 8}" y="{(top + _below(outcome, benchmark, top) - GAP) / 2 + 4:.1f}" '
-        f'text-anchor="end">{escape(outcome.row.case)}</text>'
+        f'<text x="{scale.left - 8:.0f}" y="{middle:.1f}" text-anchor="end">'
+        f"{escape(outcome.row.case)}</text>"
     )
     for peer, color in zip(benchmark.peers, COLORS, strict=False):
         ratio = outcome.ratio(peer)
@@ -124,4 +125,5 @@ def _bars(benchmark: Benchmark, outcome: Outcome, scale: Scale, top: float) -> I
 
 def times(ratio: float) -> str:
     """A ratio with as many digits as mean something."""
-    return f"{ratio:.0f}x" if ratio >= 20 else f"{ratio:.1f}x" if ratio >= 2 else f"{ratio:.2f}x"
+    digits = 0 if ratio >= 20 else 1 if ratio >= 2 else 2
+    return f"{ratio:.{digits}f}x"

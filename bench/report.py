@@ -109,7 +109,10 @@ def _ratio(ratio: Spread | None) -> str:
 
 
 def _rate(rate: float) -> str:
-    return f"{rate / 1e6:.3g} M" if rate >= 1e6 else f"{rate / 1e3:.3g} k"
+    for size, letter in ((1e6, " M"), (1e3, " k")):
+        if rate >= size:
+            return f"{rate / size:.3g}{letter}"
+    return f"{rate:.3g}"
 
 
 def replace_section(path: Path, name: str, text: str) -> None:

@@ -36,13 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(config.getoption("randomly_seed"))
 
 
-def pytest_report_header(config: pytest.Config) -> list[str]:
-    """The kernel under test and how to repeat this run's random choices."""
-    seed = config.getoption("randomly_seed")
-    return [
-        f"kernel: {_kernel_build()}",
-        f"profile: {PROFILE} (KARROW_TEST_PROFILE); to repeat: --randomly-seed={seed}",
-    ]
+def pytest_report_header() -> list[str]:
+    """The kernel under test and how much is drawn; pytest-randomly prints the seed itself."""
+    return [f"kernel: {_kernel_build()}", f"profile: {PROFILE} (KARROW_TEST_PROFILE)"]
 
 
 def _kernel_build() -> str:

@@ -1,0 +1,6 @@
+from typing import Self
+
+class ApiMessage:
+    def encode(self) -> bytes: ...
+    @classmethod
+    def decode(cls, data: bytes, version: int) -> Self: ...

@@ -1,0 +1,3 @@
+from kafka.protocol.api_message import ApiMessage
+
+class MetadataResponse(ApiMessage): ...
