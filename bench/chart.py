@@ -15,7 +15,9 @@ BAR = 11
 GAP = 9
 HEADING = 30
 TOP = 62
-COLORS = ("#3b82c4", "#e08a1e", "#3f9c6b", "#a46bc0")
+# A peer has the same color in every chart.
+COLORS = {"aiokafka": "#3b82c4", "kafka-python": "#e08a1e"}
+OTHER = "#3f9c6b"
 STYLE = """
     text { font: 12px system-ui, sans-serif; fill: #24292f }
     .title { font-size: 15px; font-weight: 600 }
@@ -83,7 +85,8 @@ def _frame(benchmark: Benchmark, scale: Scale, bottom: float) -> Iterator[str]:
     yield f"<style>{STYLE}\n</style>"
     yield f'<text class="title" x="8" y="20">{escape(benchmark.title)}</text>'
     x = 8
-    for peer, color in zip(benchmark.peers, COLORS, strict=False):
+    for peer in benchmark.peers:
+        color = COLORS.get(peer, OTHER)
         yield f'<rect x="{x}" y="32" width="11" height="11" rx="2" fill="{color}"/>'
         label = f"times {peer}"
         yield f'<text x="{x + 16}" y="42">{label}</text>'
@@ -103,7 +106,7 @@ def _bars(benchmark: Benchmark, outcome: Outcome, scale: Scale, top: float) -> I
         f'<text x="{scale.left - 8:.0f}" y="{middle:.1f}" text-anchor="end">'
         f"{escape(outcome.row.case)}</text>"
     )
-    for peer, color in zip(benchmark.peers, COLORS, strict=False):
+    for peer in benchmark.peers:
         ratio = outcome.ratio(peer)
         if ratio is None:
             continue
@@ -111,7 +114,7 @@ def _bars(benchmark: Benchmark, outcome: Outcome, scale: Scale, top: float) -> I
         left, width = min(origin, end), abs(end - origin)
         yield (
             f'<rect x="{left:.1f}" y="{y:.0f}" width="{width:.1f}" height="{BAR - 2}" '
-            f'rx="1.5" fill="{color}"/>'
+            f'rx="1.5" fill="{COLORS.get(peer, OTHER)}"/>'
         )
         yield (
             f'<text class="small" x="{max(origin, end) + 5:.1f}" y="{y + BAR - 2.5:.1f}">'
