@@ -31,7 +31,7 @@ from karrow.wire.groups import (
 )
 from karrow.wire.structs import Struct
 from karrow.wire.structs import struct_class as message
-from karrow.wire.table import Api, api, apis
+from karrow.wire.table import Api, Versions, api, apis, versions
 
 __all__ = [
     "Answer",
@@ -44,6 +44,7 @@ __all__ = [
     "Struct",
     "Undecoded",
     "UnsupportedRequest",
+    "Versions",
     "api",
     "apis",
     "decode",
@@ -55,4 +56,5 @@ __all__ = [
     "encode_subscription",
     "message",
     "messages",
+    "versions",
 ]

@@ -11,9 +11,8 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from karrow.errors import LocalProtocolError
-from karrow.wire.encoder import MAX_STRING
 from karrow.wire.structs import Struct, default_value, is_default, struct_class
-from karrow.wire.table import Field, Layout, Schema, layout, nearest
+from karrow.wire.table import MAX_STRING, Field, Layout, Schema, layout, nearest
 
 INTEGERS = {
     "int8": range(-(1 << 7), 1 << 7),

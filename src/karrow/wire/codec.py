@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from karrow.errors import LocalProtocolError, RemoteProtocolError
 from karrow.wire.checks import checked
 from karrow.wire.decoder import compile_decoder, has_records
-from karrow.wire.encoder import compile_encoder
+from karrow.wire.encoder import as_bytes, compile_encoder
 from karrow.wire.structs import Struct, struct_class
 from karrow.wire.table import apis, names, nearest, schema
 
@@ -148,7 +148,7 @@ def decode_from(name: str, version: int, data: Buffer, start: int) -> Struct:
 def decode_prefix(name: str, version: int, data: Buffer, start: int) -> tuple[Struct, int]:
     """A message that begins at ``start``, and how many bytes there are after it."""
     decoder = compile_decoder(name, version)
-    buffer = _owner(data) if has_records(name) else bytes(data)
+    buffer = _owner(data) if has_records(name) else as_bytes(data)
     size = len(buffer)
     message, stop = decoder(buffer, start, size)
     return message, size - stop
@@ -161,4 +161,4 @@ def _owner(data: Buffer) -> Buffer:
     whole = data.obj
     if isinstance(whole, (bytes, bytearray)) and len(whole) == data.nbytes and data.c_contiguous:
         return whole
-    return data.cast("B")
+    return data.cast("B") if data.c_contiguous else data.tobytes()

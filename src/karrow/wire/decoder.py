@@ -22,7 +22,16 @@ from uuid import UUID
 from karrow.errors import RemoteProtocolError
 from karrow.wire.source import Runs, Source
 from karrow.wire.structs import NO_UUID, Struct, is_lazy, struct_class
-from karrow.wire.table import FIXED, Field, Schema, layout, schema, smallest
+from karrow.wire.table import (
+    FIXED,
+    MAX_LENGTH,
+    MAX_STRING,
+    Field,
+    Schema,
+    layout,
+    schema,
+    smallest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +112,7 @@ class _Decoder:
             no_uuid=NO_UUID,
             bad_length=self._bad_length,
             bad_count=self._bad_count,
+            bad_size=self._bad_size,
             bad_tag=self._bad_tag,
             unknown_tags=self._unknown_tags,
             bad_bytes=self._bad_bytes,
@@ -130,6 +140,9 @@ class _Decoder:
         if length < 0:
             self._fail(f"{field} is null or has the length {length}")
         self._fail(f"{field} has {length} bytes where {left} are left")
+
+    def _bad_size(self, size: int, most: int) -> NoReturn:
+        self._fail(f"a length or count of {size}, the most is {most}")
 
     def _bad_count(self, field: str, count: int, left: int) -> NoReturn:
         if count < 0:
@@ -265,8 +278,11 @@ class _Decoder:
             self.out.emit(line)
         self.run, self.converted = [], []
 
-    def _length(self, code: str, *, compact: bool) -> None:
-        """Read a length or count into ``n``; -1 means null in both forms."""
+    def _length(self, code: str, *, compact: bool, most: int = MAX_LENGTH) -> None:
+        """Read a length or count into ``n``; -1 means null in both forms.
+
+        The compact form could say more than the other one can, so ``most`` holds it to the same.
+        """
         if not compact:
             self.run.append((code, "n"))
             self._flush()
@@ -277,11 +293,15 @@ class _Decoder:
         with self.out.block("if n > 126:"):
             self.out.emit("n, pos = varint(buf, pos - 1)")
             self.out.emit("n -= 1")
+            self.out.emit(f"if n > {most}: bad_size(n, {most})")
 
     def _sized(self, place: str, field: Field, path: str, *, nullable: bool) -> None:
         """A string, bytes or records."""
         compact = self.flexible and not field.inflexible
-        self._length("h" if field.type == "string" else "i", compact=compact)
+        if field.type == "string":
+            self._length("h", compact=compact, most=MAX_STRING)
+        else:
+            self._length("i", compact=compact)
         if nullable:
             with self.out.block("if n == -1:"):
                 self.out.emit(f"{place} = None")

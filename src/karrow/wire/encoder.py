@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from karrow.wire.source import Runs, Source
 from karrow.wire.structs import NO_UUID
-from karrow.wire.table import FIXED, Field, Schema, layout, schema
+from karrow.wire.table import FIXED, MAX_STRING, Field, Schema, layout, schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     # encode(message, pieces, cuts): cuts gets the indexes of the pieces that hold record data.
     Encoder = Callable[[Struct, list[Piece], list[int]], None]
 
-MAX_STRING = 0x7FFF
 WRITE_RUNS = {
     kind: Runs(code, "pack") for kind, (code, _) in FIXED.items() if kind not in ("bool", "uuid")
 }
@@ -71,7 +70,7 @@ def string_length(length: int) -> bytes:
 
 def as_bytes(value: Any) -> bytes:
     """Any buffer as bytes; never bytes(5) or bytes([1, 2])."""
-    return memoryview(value).tobytes()
+    return value if value.__class__ is bytes else memoryview(value).tobytes()
 
 
 def as_records(value: Any) -> memoryview:

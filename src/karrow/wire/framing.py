@@ -186,18 +186,14 @@ class ServerFraming:
         max_frame: int = MAX_FRAME,
     ) -> None:
         self.frames = FrameReader(max_frame)
-        self.supported = {
-            item.key: (item, *_narrowed(item, supported))
-            for item in apis().values()
-            if supported is None or item.name in supported
-        }
+        self._supported = _by_key(supported)
 
     def receive(self, frame: memoryview) -> Request | UnsupportedRequest:
         """The request in a frame. Raises RemoteProtocolError when its bytes make no sense."""
         if len(frame) < _REQUEST.size:
             raise RemoteProtocolError(f"a request of {len(frame)} bytes has no header")
         key, version, correlation_id = _REQUEST.unpack_from(frame)
-        target, first, last = self.supported.get(key, (None, 0, -1))
+        target, first, last = self._supported.get(key, (None, 0, -1))
         if target is None or not first <= version <= last:
             head = RequestHead(key, version, correlation_id, None)
             return UnsupportedRequest(head, target)
@@ -227,8 +223,16 @@ class ServerFraming:
         return _framed(header, pieces, cuts)
 
 
-def _narrowed(item: Api, supported: Mapping[str, tuple[int, int]] | None) -> tuple[int, int]:
-    return (item.versions[0], item.versions[-1]) if supported is None else supported[item.name]
+def _by_key(supported: Mapping[str, tuple[int, int]] | None) -> dict[int, tuple[Api, int, int]]:
+    if supported is None:
+        supported = {item.name: (item.versions[0], item.versions[-1]) for item in apis().values()}
+    found = {}
+    for name, (first, last) in supported.items():
+        target = api(name)
+        target.require(first)
+        target.require(last)
+        found[target.key] = (target, first, last)
+    return found
 
 
 def _framed(header: bytes, pieces: list[Part], cuts: list[int]) -> list[Part]:

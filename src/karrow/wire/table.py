@@ -39,6 +39,9 @@ LENGTHS = {
     ("records", True): 1,
     ("array", True): 1,
 }
+# What an int16 and an int32 length can say; the compact forms are held to the same.
+MAX_STRING = 0x7FFF
+MAX_LENGTH = 0x7FFFFFFF
 NO_VERSIONS = range(0)
 NEVER_FLEXIBLE_HEADER = "ApiVersions"
 
@@ -95,6 +98,14 @@ class Layout(NamedTuple):
     flexible: bool
 
 
+class Versions(NamedTuple):
+    """The versions of a message; ``stable`` is the newest that is no preview, None if all are."""
+
+    first: int
+    last: int
+    stable: int | None
+
+
 class Api(NamedTuple):
     """One API: its key, its name, and the versions of its request and response."""
 
@@ -108,6 +119,10 @@ class Api(NamedTuple):
     def newest_stable(self) -> int | None:
         """The highest version Kafka has committed to, None when it is all a preview."""
         return max((v for v in self.versions if v not in self.unstable), default=None)
+
+    def require(self, version: int) -> None:
+        """Raise UnsupportedVersion unless the API has this version."""
+        schema(f"{self.name}Request").require(version)
 
     def request_header_version(self, version: int) -> int:
         """The version of the header that goes before this version of the request."""
@@ -192,6 +207,20 @@ def api(key_or_name: int | str) -> Api:
     if found is None:
         raise LocalProtocolError(f"Kafka has no API {key_or_name!r}", hint=hint)
     return found
+
+
+def versions(name: str) -> Versions:
+    """The versions of an API or of a message.
+
+    >>> versions("InitProducerId")
+    Versions(first=0, last=6, stable=5)
+    """
+    if name in apis():
+        found = api(name)
+        return Versions(found.versions[0], found.versions[-1], found.newest_stable)
+    facts = schema(name)
+    stable = max((v for v in facts.versions if v not in facts.unstable), default=None)
+    return Versions(facts.versions[0], facts.versions[-1], stable)
 
 
 def smallest(facts: Schema, field: Field, version: int) -> int:
