@@ -61,6 +61,13 @@ def as_bytes(values: list[str | bytes | None]) -> list[bytes | None]:
     return [value.encode() if isinstance(value, str) else value for value in values]
 
 
+@given(values=st.lists(st.none() | st.binary(min_size=5, max_size=5), min_size=1, max_size=20))
+def test_values_of_one_width(values: list[bytes | None]) -> None:
+    array = pa.array(values, pa.binary(5))
+    batch = decoded(records.encode(pa.table({"value": cut(array, [3, 3, 9])})), ["value"])
+    assert batch["value"].to_pylist() == values
+
+
 @given(
     rows=st.lists(headers, min_size=1, max_size=12),
     pieces=st.lists(st.integers(0, 12), max_size=3),
