@@ -12,6 +12,7 @@ KERNEL := $(shell find src -name '*.pyx' -o -name '*.pxd')
 # Whatever makes a file of the repository can also check that it is up to date.
 CHECKS := $(wildcard tools/make_*.py)
 FUZZ := $(wildcard tests/fuzz/fuzz_*.py)
+KERNEL_FUZZ := $(wildcard tests/fuzz/fuzz_records*.py)
 FUZZ_SECONDS ?= 60
 ONLY ?=
 
@@ -46,12 +47,17 @@ test-full: setup ## every test, long fuzz, and the kernel under AddressSanitizer
 	@$(MAKE) fuzz
 	@$(MAKE) sanitize
 
+# The targets given first, each with the environment given second.
+define run-fuzz
+@mkdir -p build/fuzz
+@for target in $(1); do \
+    echo "== $$target"; \
+    $(2) $(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/; \
+done
+endef
+
 fuzz: setup ## each fuzz target for FUZZ_SECONDS (60), starting from its corpus
-	@mkdir -p build/fuzz
-	@for target in $(FUZZ); do \
-	    echo "== $$target"; \
-	    $(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/; \
-	done
+	$(call run-fuzz,$(FUZZ))
 
 # A second copy of the package with an instrumented kernel, put before the installed one. Python's
 # and Arrow's own allocators would hide overruns from the sanitizer; CPython leaks by design at exit.
@@ -63,9 +69,7 @@ sanitize: setup ## the kernel's tests and fuzz with AddressSanitizer and UBSan
 	KARROW_SANITIZE=address,undefined $(BIN)/python setup.py -q build \
 	    --build-base build/sanitized --build-lib build/sanitized/lib
 	$(SANITIZED) $(BIN)/pytest tests/unit/records tests/property
-	@mkdir -p build/fuzz
-	$(SANITIZED) $(BIN)/python tests/fuzz/fuzz_records.py \
-	    -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/
+	$(call run-fuzz,$(KERNEL_FUZZ),$(SANITIZED))
 
 lint: setup ## style, types, direction of imports, and that generated files are up to date
 	$(BIN)/ruff check
