@@ -5,8 +5,8 @@ State machine:
   that is complete there is copied out, so the scratch buffer is free again at once.
 - *inside*: a frame larger than SMALL_FRAME that is not complete yet has a buffer of its own, made
   once, after its length was checked. Everything that is still missing is read straight into it.
-- *broken*: a length below zero or above the cap. There is no way to find the next frame, so every
-  further call raises the same error.
+- *broken*: a length below zero or above the cap. There is no way to find the next frame. The call
+  that met it still gives the frames before it, if there are any; every further one raises.
 
 A frame comes out as a read-only view of memory that is never written again.
 """
@@ -57,12 +57,33 @@ class FrameReader:
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes go; never empty."""
-        self._check()
+        self._raise_broken()
         return self._view[self._filled :]
 
     def advance(self, count: int) -> list[memoryview]:
         """The frames that ``count`` more bytes in the buffer have completed."""
-        self._check()
+        self._raise_broken()
+        frames = self._take(count)
+        if not frames:
+            self._raise_broken()
+        return frames
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
+        """The frames that ``data`` completes."""
+        self._raise_broken()
+        frames: list[memoryview] = []
+        rest = memoryview(data).cast("B")
+        while len(rest) and self._broken is None:
+            room = self.get_buffer()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            rest = rest[count:]
+            frames += self._take(count)
+        if not frames:
+            self._raise_broken()
+        return frames
+
+    def _take(self, count: int) -> list[memoryview]:
         self._filled += count
         if self._body is None:
             return self._scan()
@@ -72,19 +93,7 @@ class FrameReader:
         self._collect(b"")
         return [frame.toreadonly()]
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
-        """The frames that ``data`` completes."""
-        frames: list[memoryview] = []
-        rest = memoryview(data).cast("B")
-        while len(rest):
-            room = self.get_buffer()
-            count = min(len(room), len(rest))
-            room[:count] = rest[:count]
-            rest = rest[count:]
-            frames += self.advance(count)
-        return frames
-
-    def _check(self) -> None:
+    def _raise_broken(self) -> None:
         if self._broken is not None:
             raise self._broken
 
@@ -94,6 +103,8 @@ class FrameReader:
         start, end = 0, self._filled
         while end - start >= 4:
             length = self._length(start)
+            if self._broken is not None:
+                break
             stop = start + 4 + length
             if stop > end:
                 if length > SMALL_FRAME:
@@ -109,14 +120,13 @@ class FrameReader:
     def _length(self, start: int) -> int:
         head = bytes(self._view[start : start + 4])
         length = int.from_bytes(head, "big", signed=True)
-        if 0 <= length <= self.max_frame:
-            return length
-        hint = next((text for begin, text in STRANGERS if head.startswith(begin)), None)
-        self._broken = RemoteProtocolError(
-            f"a frame of {length} bytes, the most is {self.max_frame}",
-            hint=f"these bytes look like {hint}" if hint else None,
-        )
-        raise self._broken
+        if not 0 <= length <= self.max_frame:
+            hint = next((text for begin, text in STRANGERS if head.startswith(begin)), None)
+            self._broken = RemoteProtocolError(
+                f"a frame of {length} bytes, the most is {self.max_frame}",
+                hint=f"these bytes look like {hint}" if hint else None,
+            )
+        return length
 
     def _begin(self, length: int, start: int) -> None:
         """Go inside a frame, taking along what came with its length."""

@@ -15,6 +15,7 @@ Rules of the server's side:
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections import deque
 from collections.abc import Mapping
@@ -186,7 +187,7 @@ class ServerFraming:
         max_frame: int = MAX_FRAME,
     ) -> None:
         self.frames = FrameReader(max_frame)
-        self._supported = _by_key(supported)
+        self._supported = _everything() if supported is None else _by_key(supported)
 
     def receive(self, frame: memoryview) -> Request | UnsupportedRequest:
         """The request in a frame. Raises RemoteProtocolError when its bytes make no sense."""
@@ -223,9 +224,12 @@ class ServerFraming:
         return _framed(header, pieces, cuts)
 
 
-def _by_key(supported: Mapping[str, tuple[int, int]] | None) -> dict[int, tuple[Api, int, int]]:
-    if supported is None:
-        supported = {item.name: (item.versions[0], item.versions[-1]) for item in apis().values()}
+@functools.cache
+def _everything() -> dict[int, tuple[Api, int, int]]:
+    return {item.key: (item, item.versions[0], item.versions[-1]) for item in apis().values()}
+
+
+def _by_key(supported: Mapping[str, tuple[int, int]]) -> dict[int, tuple[Api, int, int]]:
     found = {}
     for name, (first, last) in supported.items():
         target = api(name)

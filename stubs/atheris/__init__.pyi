@@ -1,0 +1,19 @@
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+def instrument_imports(
+    include: list[str] | None = ..., exclude: list[str] | None = ...
+) -> AbstractContextManager[None]: ...
+def instrument_func(func: _Function) -> _Function: ...
+def Setup(
+    args: list[str],
+    test_one_input: Callable[[bytes], None],
+    *,
+    custom_mutator: Callable[[bytes, int, int], bytes] | None = ...,
+    enable_python_coverage: bool = ...,
+) -> list[str]: ...
+def Mutate(data: bytes, max_size: int) -> bytes: ...
+def Fuzz() -> None: ...
