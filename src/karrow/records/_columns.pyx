@@ -7,7 +7,7 @@ on the way. Key and value bytes are copied once, into buffers that the Arrow sid
 """
 
 from libc.limits cimport INT_MAX
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -17,9 +17,9 @@ from karrow.records._arrow cimport (
 )
 from karrow.records._cursor cimport (
     FAULT_MEMORY, FAULT_NONE, Cursor, copy_short, fail, left, likely, read_varint, take,
-    take_nullable,
+    take_nullable, unzigzag,
 )
-from karrow.records._segment cimport NO_TIMESTAMP, RawRecord, next_record
+from karrow.records._segment cimport NO_TIMESTAMP, WIDE, RawRecord, next_record
 
 cdef extern from *:
     """
@@ -33,6 +33,7 @@ cdef extern from *:
 
 cdef enum:
     SLACK = 64                   # past every data buffer, so that short copies may overshoot
+    RUN = 128                    # simple records parsed before the columns take them
     SHORT = 256                  # up to here copying in fixed steps beats memcpy
 
 ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
@@ -55,13 +56,18 @@ cdef bint resize(void** memory, size_t size) noexcept nogil:
     return True
 
 
-cdef bint mark_null(Validity* validity, int64_t row, int64_t capacity) noexcept nogil:
+cdef bint open_validity(Validity* validity, int64_t capacity) noexcept nogil:
     cdef size_t size = (capacity + 7) // 8
+    validity.bits = <uint8_t*>malloc(size)
     if validity.bits == NULL:
-        validity.bits = <uint8_t*>malloc(size)
-        if validity.bits == NULL:
-            return False
-        memset(validity.bits, 0xFF, size)
+        return False
+    memset(validity.bits, 0xFF, size)
+    return True
+
+
+cdef inline bint mark_null(Validity* validity, int64_t row, int64_t capacity) noexcept nogil:
+    if validity.bits == NULL and not open_validity(validity, capacity):
+        return False
     validity.bits[row >> 3] &= ~(1 << (row & 7))
     validity.nulls += 1
     return True
@@ -250,53 +256,49 @@ cdef bint put_repaired(Columns* columns, const uint8_t* text, int64_t length) no
     )
 
 
+cdef bint put_header(Columns* columns, Cursor* cursor) noexcept nogil:
+    """Appends one header; read_record() has walked over its bytes once."""
+    cdef int64_t row = columns.header_rows
+    cdef int64_t capacity = columns.header_capacity
+    cdef int64_t length = read_varint(cursor, 32)
+    cdef const uint8_t* start = take(cursor, length)
+    if not is_utf8(start, length):
+        if not put_repaired(columns, start, length):
+            return False
+    elif not put(&columns.header_key, row, capacity, start, length, cursor.end):
+        return False
+    length = read_varint(cursor, 32)
+    start = take_nullable(cursor, length)
+    columns.header_rows = row + 1
+    return put(&columns.header_value, row, capacity, start, length, cursor.end)
+
+
 cdef bint put_headers(Columns* columns, RawRecord* record) noexcept nogil:
-    """Appends a record's headers, whose bytes read_record() has walked over once."""
     cdef Cursor cursor
     cdef int32_t i
-    cdef int64_t length
-    cdef const uint8_t* start
+    if not grow_header_rows(columns, record.header_count):
+        return False
     cursor.at = record.headers
     cursor.end = record.headers + record.headers_length
     cursor.fault = FAULT_NONE
-    if record.header_count and not grow_header_rows(columns, record.header_count):
-        return False
     for i in range(record.header_count):
-        length = read_varint(&cursor, 32)
-        start = take(&cursor, length)
-        if is_utf8(start, length):
-            if not put(
-                &columns.header_key, columns.header_rows, columns.header_capacity, start, length,
-                cursor.end,
-            ):
-                return False
-        elif not put_repaired(columns, start, length):
+        if not put_header(columns, &cursor):
             return False
-        length = read_varint(&cursor, 32)
-        start = take_nullable(&cursor, &length)
-        if not put(
-            &columns.header_value, columns.header_rows, columns.header_capacity, start, length,
-            cursor.end,
-        ):
-            return False
-        columns.header_rows += 1
-    columns.header_ends[columns.rows + 1] = <int32_t>columns.header_rows
     return True
 
 
-cdef inline bint put_time(Columns* columns, RawRecord* record) noexcept nogil:
+cdef bint put_time(Columns* columns, RawRecord* record) noexcept nogil:
     cdef int64_t row = columns.rows
-    columns.timestamp[row] = record.timestamp
-    if columns.timestamp_factor != 1:
-        columns.timestamp[row] = scale(record.timestamp, columns.timestamp_factor)
+    columns.timestamp[row] = scale(record.timestamp, columns.timestamp_factor)
     if record.timestamp_type == NO_TIMESTAMP:
         return mark_null(&columns.timestamp_validity, row, columns.capacity)
     return True
 
 
-cdef inline bint put_row(
+cdef bint put_row(
     Columns* columns, RawRecord* record, const uint8_t* readable_end
 ) noexcept nogil:
+    """Appends one record to every column that is wanted; False when memory ran out."""
     cdef uint32_t wanted = columns.wanted
     cdef int64_t row = columns.rows
     if wanted & VALUE and not put(
@@ -314,13 +316,191 @@ cdef inline bint put_row(
     if wanted & TIMESTAMP_TYPE:
         columns.timestamp_type[row] = record.timestamp_type
     if wanted & HEADERS:
-        if record.header_count:
-            if not put_headers(columns, record):
-                return False
-        else:
-            columns.header_ends[row + 1] = <int32_t>columns.header_rows
+        if record.header_count and not put_headers(columns, record):
+            return False
+        columns.header_ends[row + 1] = <int32_t>columns.header_rows
     columns.rows = row + 1
     return True
+
+
+cdef inline int small_varint(const uint8_t* at, uint64_t* value) noexcept nogil:
+    """The size of a varint of up to three bytes, 0 for a longer one; three bytes must be there."""
+    if at[0] < 0x80:
+        value[0] = at[0]
+        return 1
+    if at[1] < 0x80:
+        value[0] = (at[0] & 0x7F) | (<uint64_t>at[1] << 7)
+        return 2
+    if at[2] < 0x80:
+        value[0] = (at[0] & 0x7F) | ((<uint64_t>at[1] & 0x7F) << 7) | (<uint64_t>at[2] << 14)
+        return 3
+    return 0
+
+
+# The fast path of fill(). A record is simple when nothing about it needs a second thought: at least
+# WIDE bytes follow it, its varints are short, it has no headers, and all of it checks out. Runs of
+# simple records are parsed first and then go through the columns one column at a time: every loop is
+# small enough for the compiler to keep it in registers. The first record that is not simple stays
+# where it is for read_record(), which alone knows what is wrong with a record.
+
+cdef struct Run:
+    int64_t count
+    int64_t key_bytes
+    int64_t value_bytes
+    int64_t* offsets             # the columns' own memory where they are wanted
+    int64_t* timestamps
+    int64_t unwanted[RUN]
+    const uint8_t* keys[RUN]
+    const uint8_t* values[RUN]
+    int32_t key_lengths[RUN]
+    int32_t value_lengths[RUN]
+
+
+cdef void parse_run(
+    Run* run, Segment* segment, int64_t most, int64_t max_bytes, int64_t from_offset
+) noexcept nogil:
+    """Parses simple records, up to `most`, ending with the one that reaches `max_bytes`."""
+    cdef const uint8_t* at = segment.cursor.at
+    cdef const uint8_t* end = segment.cursor.end
+    cdef const uint8_t* field
+    cdef const uint8_t* stop
+    cdef uint64_t base_timestamp = <uint64_t>segment.base_timestamp
+    cdef int64_t base_offset = segment.base_offset
+    cdef uint64_t last_delta = <uint64_t>segment.last_delta
+    cdef int64_t parsed = 0
+    cdef int64_t count = 0
+    cdef int64_t key_bytes = 0
+    cdef int64_t value_bytes = 0
+    cdef int64_t* offsets = run.offsets
+    cdef int64_t* timestamps = run.timestamps
+    cdef uint64_t number
+    cdef int64_t length
+    cdef int size
+    # The segment's last record is never simple: read_record() sees to it that nothing follows.
+    most = min(most, segment.remaining - 1, <int64_t>RUN)
+    while parsed < most and key_bytes + value_bytes < max_bytes and end - at >= WIDE:
+        size = small_varint(at, &number)
+        field = at + size
+        stop = field + (number >> 1)
+        if size == 0 or number & 1 or <int64_t>(number >> 1) > end - field:
+            break
+        size = small_varint(field + 1, &number)             # past the attributes: none defined
+        if size == 0:
+            break
+        timestamps[count] = <int64_t>(base_timestamp + <uint64_t>unzigzag(number))
+        field += 1 + size
+        size = small_varint(field, &number)
+        if size == 0 or number & 1 or number >> 1 > last_delta:
+            break
+        offsets[count] = base_offset + <int64_t>(number >> 1)
+        field += size
+        length = -1
+        if field[0] == 1:                                   # the zigzag form of -1: null
+            field += 1
+        else:
+            size = small_varint(field, &number)
+            length = <int64_t>(number >> 1)
+            field += size
+            run.keys[count] = field
+            if size == 0 or number & 1 or length > end - field - WIDE:
+                break
+            field += length
+        run.key_lengths[count] = <int32_t>length
+        size = small_varint(field, &number)
+        length = <int64_t>(number >> 1)
+        field += size
+        if size == 0 or number & 1 or field + length + 1 != stop or stop[-1] != 0:
+            break
+        run.values[count] = field
+        run.value_lengths[count] = <int32_t>length
+        at = stop
+        parsed += 1
+        if offsets[count] >= from_offset:
+            key_bytes += max(run.key_lengths[count], 0)
+            value_bytes += length
+            count += 1
+    segment.cursor.at = at
+    segment.remaining -= parsed
+    run.count = count
+    run.key_bytes = key_bytes
+    run.value_bytes = value_bytes
+
+
+cdef bint put_run(
+    ByteColumn* column, int64_t row, int64_t capacity, const uint8_t** sources,
+    const int32_t* lengths, int64_t count, int64_t total, const uint8_t* readable_end,
+) noexcept nogil:
+    """Appends the keys or the values of a run, `total` bytes in all."""
+    cdef int32_t* ends = column.ends + row + 1
+    cdef uint8_t* data
+    cdef int64_t at = column.length
+    cdef int64_t length
+    cdef int64_t i
+    if total > column.room - at and not grow_data(column, total):
+        return False
+    data = column.data
+    for i in range(count):
+        length = lengths[i]
+        if length <= 0:
+            if length < 0 and not mark_null(&column.validity, row + i, capacity):
+                return False
+        elif length <= SHORT and likely(readable_end - sources[i] >= length + 32):
+            copy_short(data + at, sources[i], length)
+            at += length
+        else:
+            memcpy(data + at, sources[i], length)
+            at += length
+        ends[i] = <int32_t>at
+    column.length = at
+    return True
+
+
+cdef void finish_run_times(Columns* columns, Segment* segment, Run* run) noexcept nogil:
+    """Times of a run are in place, in milliseconds: stamps and scales them."""
+    cdef int64_t factor = columns.timestamp_factor
+    cdef int64_t i
+    if segment.fixed_time:
+        for i in range(run.count):
+            run.timestamps[i] = segment.fixed_timestamp
+    if factor != 1:
+        for i in range(run.count):
+            run.timestamps[i] = scale(run.timestamps[i], factor)
+
+
+cdef bint fill_simple(
+    Columns* columns, Segment* segment, int64_t max_rows, int64_t max_bytes, int64_t from_offset
+) noexcept nogil:
+    """Moves one run of simple records into the columns; False when memory ran out."""
+    cdef Run run
+    cdef uint32_t wanted = columns.wanted
+    cdef int64_t row = columns.rows
+    cdef int64_t i
+    run.offsets = columns.offset + row if wanted & OFFSET else run.unwanted
+    run.timestamps = columns.timestamp + row if wanted & TIMESTAMP else run.unwanted
+    parse_run(&run, segment, max_rows - row, max_bytes, from_offset)
+    if wanted & VALUE and not put_run(
+        &columns.value, row, columns.capacity, run.values, run.value_lengths, run.count,
+        run.value_bytes, segment.cursor.end,
+    ):
+        return False
+    if wanted & KEY and not put_run(
+        &columns.key, row, columns.capacity, run.keys, run.key_lengths, run.count,
+        run.key_bytes, segment.cursor.end,
+    ):
+        return False
+    if wanted & TIMESTAMP:
+        finish_run_times(columns, segment, &run)
+    if wanted & TIMESTAMP_TYPE:
+        memset(columns.timestamp_type + row, segment.fixed_time, run.count)
+    if wanted & HEADERS:
+        for i in range(run.count):
+            columns.header_ends[row + 1 + i] = <int32_t>columns.header_rows
+    columns.rows = row + run.count
+    return True
+
+
+cdef inline bint is_full(Columns* columns, int64_t max_rows, int64_t max_bytes) noexcept nogil:
+    return columns.rows >= max_rows or columns.key.length + columns.value.length >= max_bytes
 
 
 cdef void fill(
@@ -331,22 +511,24 @@ cdef void fill(
     Stops at the segment's end, at max_rows rows in all, after the row that reaches max_bytes of key
     and value data, or at a fault, which is then in the segment's cursor.
     """
-    cdef Segment local = segment[0]         # on the stack, where the compiler can keep it in registers
-    cdef Columns out = columns[0]
     cdef RawRecord record
-    while local.remaining and out.rows < max_rows:
-        next_record(&local, &record)
-        if local.cursor.fault:
-            break
-        if record.offset < from_offset:
-            continue
-        if not put_row(&out, &record, local.cursor.end):
-            fail(&local.cursor, FAULT_MEMORY)
-            break
-        if out.value.length + out.key.length >= max_bytes:
-            break
-    segment[0] = local
-    columns[0] = out
+    cdef int64_t before
+    cdef int64_t left_bytes
+    while segment.remaining and not is_full(columns, max_rows, max_bytes):
+        if segment.magic == 2 and segment.remaining > 1:
+            before = segment.remaining
+            left_bytes = max_bytes - columns.key.length - columns.value.length
+            if not fill_simple(columns, segment, max_rows, left_bytes, from_offset):
+                fail(&segment.cursor, FAULT_MEMORY)
+                return
+            if segment.remaining < before:
+                continue
+        next_record(segment, &record)
+        if segment.cursor.fault:
+            return
+        if record.offset >= from_offset and not put_row(columns, &record, segment.cursor.end):
+            fail(&segment.cursor, FAULT_MEMORY)
+            return
 
 
 # What columns without rows point to: Arrow wants one offset even then, and no NULL buffers.

@@ -136,39 +136,25 @@ cdef inline int64_t unzigzag(uint64_t v) noexcept nogil:
     return <int64_t>((v >> 1) ^ (0 - (v & 1)))
 
 
-cdef inline uint64_t read_long_varint(Cursor* cursor, int bits) noexcept nogil:
-    """The general case of read_varint; `bits` is 32 or 64."""
+cdef inline int64_t read_varint(Cursor* cursor, int bits) noexcept nogil:
+    """A zigzag varint of 32 or 64 bits."""
     cdef uint64_t value = 0
     cdef uint64_t part
     cdef int shift = 0
-    while cursor.at < cursor.end:
+    while shift < bits:
+        if cursor.at >= cursor.end:
+            fail(cursor, FAULT_CUT)
+            return 0
         part = cursor.at[0]
         cursor.at += 1
         if shift + 7 > bits and (part & 0x7F) >> (bits - shift):
-            fail(cursor, FAULT_VARINT)
-            return 0
+            break
         value |= (part & 0x7F) << shift
         if part < 0x80:
-            return value
+            return unzigzag(value)
         shift += 7
-        if shift >= bits:
-            fail(cursor, FAULT_VARINT)
-            return 0
-    fail(cursor, FAULT_CUT)
+    fail(cursor, FAULT_VARINT)
     return 0
-
-
-cdef inline int64_t read_varint(Cursor* cursor, int bits) noexcept nogil:
-    """A zigzag varint of 32 or 64 bits; one and two bytes are the common cases."""
-    cdef const uint8_t* at = cursor.at
-    if likely(cursor.end - at >= 2):
-        if at[0] < 0x80:
-            cursor.at = at + 1
-            return unzigzag(at[0])
-        if likely(at[1] < 0x80):
-            cursor.at = at + 2
-            return unzigzag((<uint64_t>at[0] & 0x7F) | (<uint64_t>at[1] << 7))
-    return unzigzag(read_long_varint(cursor, bits))
 
 
 cdef inline const uint8_t* take(Cursor* cursor, int64_t length) noexcept nogil:
@@ -184,11 +170,11 @@ cdef inline const uint8_t* take(Cursor* cursor, int64_t length) noexcept nogil:
     return at
 
 
-cdef inline const uint8_t* take_nullable(Cursor* cursor, int64_t* length) noexcept nogil:
+cdef inline const uint8_t* take_nullable(Cursor* cursor, int64_t length) noexcept nogil:
     """As take(), where -1 means null; any other negative length is a fault."""
-    if length[0] == -1:
+    if length == -1:
         return NULL
-    return take(cursor, length[0])
+    return take(cursor, length)
 
 
 # Writing varints: the caller has reserved the room.

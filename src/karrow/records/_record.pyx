@@ -46,7 +46,7 @@ cdef tuple cut_headers(RawRecord* raw):
         start = take(&cursor, length)
         name = (<const char*>start)[:length].decode("utf-8", "replace")
         length = read_varint(&cursor, 32)
-        start = take_nullable(&cursor, &length)
+        start = take_nullable(&cursor, length)
         headers.append((name, cut(start, <int32_t>length)))
     return tuple(headers)
 

@@ -15,6 +15,7 @@ cdef enum:
     CREATE_TIME = 0
     APPEND_TIME = 1
     NO_TIMESTAMP = -1            # magic 0 carries none
+    WIDE = 32                    # more than a record's fixed part takes in varints of three bytes
 
 cdef struct RawRecord:
     int64_t offset
@@ -52,50 +53,49 @@ cdef inline void skip_headers(Cursor* cursor, int64_t count) noexcept nogil:
         length = read_varint(cursor, 32)
         take(cursor, length)
         length = read_varint(cursor, 32)
-        take_nullable(cursor, &length)
+        take_nullable(cursor, length)
         if cursor.fault:
             return
         count -= 1
 
 
 cdef inline void read_record(Segment* segment, RawRecord* record) noexcept nogil:
-    """One record of a batch; what is wrong with it stands in the cursor's fault."""
-    cdef Cursor* cursor = &segment.cursor
-    cdef int64_t length = read_varint(cursor, 32)
-    cdef const uint8_t* end
-    cdef int64_t delta
-    cdef int64_t size
-    if length < 0 or length > left(cursor):
-        fail(cursor, FAULT_CUT)
+    """One record of a batch; what is wrong with it stands in the segment's cursor.
+
+    The fields have a cursor of their own, so they cannot leave their record.
+    """
+    cdef Cursor fields
+    cdef int64_t number = read_varint(&segment.cursor, 32)
+    fields.fault = FAULT_NONE
+    fields.at = take(&segment.cursor, number)
+    fields.end = segment.cursor.at
+    if fields.at == NULL:
         return
-    end = cursor.at + length
-    read_byte(cursor)                                   # record attributes: none defined
-    delta = read_varint(cursor, 64)
-    record.timestamp = <int64_t>(<uint64_t>segment.base_timestamp + <uint64_t>delta)
+    read_byte(&fields)                                  # record attributes: none defined
+    number = read_varint(&fields, 64)
+    record.timestamp = <int64_t>(<uint64_t>segment.base_timestamp + <uint64_t>number)
     if segment.fixed_time:
         record.timestamp = segment.fixed_timestamp
-    delta = read_varint(cursor, 32)
-    if delta < 0 or delta > segment.last_delta:
-        fail(cursor, FAULT_OFFSET)
-        return
-    record.offset = segment.base_offset + delta
-    size = read_varint(cursor, 32)
-    record.key_length = <int32_t>size
-    record.key = take_nullable(cursor, &size)
-    size = read_varint(cursor, 32)
-    record.value_length = <int32_t>size
-    record.value = take_nullable(cursor, &size)
-    size = read_varint(cursor, 32)
-    record.header_count = <int32_t>size
-    record.headers = cursor.at
-    if size:
-        skip_headers(cursor, size)
-    record.headers_length = cursor.at - record.headers
-    if cursor.at != end or cursor.fault:
-        fail(cursor, FAULT_RECORD_SIZE)
+    number = read_varint(&fields, 32)
+    if number < 0 or number > segment.last_delta:
+        fail(&fields, FAULT_OFFSET)
+    record.offset = segment.base_offset + number
+    number = read_varint(&fields, 32)
+    record.key_length = <int32_t>number
+    record.key = take_nullable(&fields, number)
+    number = read_varint(&fields, 32)
+    record.value_length = <int32_t>number
+    record.value = take_nullable(&fields, number)
+    number = read_varint(&fields, 32)
+    record.header_count = <int32_t>number
+    record.headers = fields.at
+    skip_headers(&fields, number)
+    record.headers_length = fields.at - record.headers
+    if fields.fault or fields.at != fields.end:
+        fail(&segment.cursor, fields.fault or FAULT_RECORD_SIZE)
     segment.remaining -= 1
-    if segment.remaining == 0 and cursor.at != cursor.end:
-        fail(cursor, FAULT_TRAILING)
+    if segment.remaining == 0 and segment.cursor.at != segment.cursor.end:
+        fail(&segment.cursor, FAULT_TRAILING)
 
 
 cdef inline void read_message(Segment* segment, RawRecord* record) noexcept nogil:
@@ -119,10 +119,10 @@ cdef inline void read_message(Segment* segment, RawRecord* record) noexcept nogi
         read_message_time(segment, record)
     size = read_size(cursor)
     record.key_length = <int32_t>size
-    record.key = take_nullable(cursor, &size)
+    record.key = take_nullable(cursor, size)
     size = read_size(cursor)
     record.value_length = <int32_t>size
-    record.value = take_nullable(cursor, &size)
+    record.value = take_nullable(cursor, size)
     if cursor.at != end or cursor.fault:
         fail(cursor, FAULT_RECORD_SIZE)
     segment.remaining -= 1

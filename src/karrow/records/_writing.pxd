@@ -1,5 +1,6 @@
 # Writing records and messages: sizes, fields, headers. The caller has reserved the room.
 
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
@@ -12,14 +13,19 @@ cdef enum:
     MESSAGE_OVERHEAD = 34        # the same for a message of magic 1
     WRITE_SLACK = 64             # past every output buffer, so that short copies may overshoot
 
+cdef struct Field:
+    const uint8_t* start
+    int64_t length               # -1 is null
+    const uint8_t* readable_end  # how far the memory behind `start` may be read
+
 
 cdef inline uint8_t* write_field(
-    uint8_t* at, const uint8_t* source, int64_t length, bint wide_source
+    uint8_t* at, const uint8_t* source, int64_t length, const uint8_t* readable_end
 ) noexcept nogil:
-    """Length and bytes of a key or value; -1 is null. A wide source may be read 32 bytes further."""
+    """Length and bytes of a key or value; -1 is null. The source may be read to readable_end."""
     at = write_varint(at, zigzag(length))
     if length > 0:
-        if wide_source and length <= 256:
+        if length <= 256 and readable_end - source >= length + 32:
             copy_short(at, source, length)
         else:
             memcpy(at, source, length)
@@ -28,47 +34,39 @@ cdef inline uint8_t* write_field(
 
 
 cdef inline uint8_t* write_record(
-    uint8_t* at, int64_t timestamp_delta, int64_t offset_delta,
-    const uint8_t* key, int64_t key_length, const uint8_t* value, int64_t value_length,
-    const uint8_t* headers, int64_t headers_length, int64_t header_count,
-    bint wide_key, bint wide_value,
+    uint8_t* at, int64_t timestamp_delta, int64_t offset_delta, Field key, Field value,
+    int64_t header_count, int64_t headers_length,
 ) noexcept nogil:
-    """One record of a batch; `headers` are encoded already. Gives the place after it."""
+    """One record of a batch up to its header count; the caller appends the encoded headers."""
     cdef uint64_t time = zigzag(timestamp_delta)
     cdef uint64_t offset = zigzag(offset_delta)
     cdef int64_t body = (
         1 + varint_size(time) + varint_size(offset)
-        + varint_size(zigzag(key_length)) + (key_length if key_length > 0 else 0)
-        + varint_size(zigzag(value_length)) + (value_length if value_length > 0 else 0)
+        + varint_size(zigzag(key.length)) + (key.length if key.length > 0 else 0)
+        + varint_size(zigzag(value.length)) + (value.length if value.length > 0 else 0)
         + varint_size(zigzag(header_count)) + headers_length
     )
     at = write_varint(at, zigzag(body))
     at[0] = 0
     at = write_varint(at + 1, time)
     at = write_varint(at, offset)
-    at = write_field(at, key, key_length, wide_key)
-    at = write_field(at, value, value_length, wide_value)
-    at = write_varint(at, zigzag(header_count))
-    if headers_length:
-        memcpy(at, headers, headers_length)
-        at += headers_length
-    return at
+    at = write_field(at, key.start, key.length, key.readable_end)
+    at = write_field(at, value.start, value.length, value.readable_end)
+    return write_varint(at, zigzag(header_count))
 
 
-cdef inline uint8_t* write_size_and_bytes(
-    uint8_t* at, const uint8_t* source, int64_t length
-) noexcept nogil:
-    store32(at, <int32_t>length)
+cdef inline uint8_t* write_size_and_bytes(uint8_t* at, Field field) noexcept nogil:
+    store32(at, <int32_t>field.length)
     at += 4
-    if length > 0:
-        memcpy(at, source, length)
-        at += length
+    if field.length > 0:
+        memcpy(at, field.start, field.length)
+        at += field.length
     return at
 
 
 cdef inline uint8_t* write_message(
-    uint8_t* at, int magic, int attributes, int64_t offset, int64_t timestamp,
-    const uint8_t* key, int64_t key_length, const uint8_t* value, int64_t value_length,
+    uint8_t* at, int magic, int attributes, int64_t offset, int64_t timestamp, Field key,
+    Field value,
 ) noexcept nogil:
     """One message of magic 0 or 1 with its checksum left open. Gives the place after it."""
     cdef uint8_t* start = at
@@ -80,10 +78,22 @@ cdef inline uint8_t* write_message(
     if magic == 1:
         store64(at, timestamp)
         at += 8
-    at = write_size_and_bytes(at, key, key_length)
-    at = write_size_and_bytes(at, value, value_length)
+    at = write_size_and_bytes(at, key)
+    at = write_size_and_bytes(at, value)
     store32(start + 8, <int32_t>(at - start - 12))
     return at
+
+
+cdef inline Field field_of(bytes value):
+    """The bytes of an object that outlives the field; None is null."""
+    cdef Field field
+    field.start = NULL
+    field.length = -1
+    if value is not None:
+        field.start = <const uint8_t*>PyBytes_AS_STRING(value)
+        field.length = len(value)
+    field.readable_end = field.start + (field.length if value is not None else 0)
+    return field
 
 
 cdef bytes field_bytes(str name, object value)

@@ -87,7 +87,7 @@ def _gzip_decompress(data: memoryview, limit: int) -> Slab:
 def _lz4_compress(data: Buffer, level: int | None) -> Buffer:
     # Brokers refuse frames with linked blocks.
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))
     return compressor.finish()
 
 

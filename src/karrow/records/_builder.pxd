@@ -1,0 +1,25 @@
+from libc.stdint cimport int64_t, uint8_t
+
+from karrow.records._encode cimport Writer
+from karrow.records._segment cimport RawRecord, Segment
+from karrow.records._source cimport ArrowChunk
+from karrow.records._writing cimport Field
+
+
+cdef class BatchBuilder:
+    cdef uint8_t* memory
+    cdef int64_t capacity
+    cdef Writer writer
+    cdef readonly int64_t max_bytes
+    cdef object codec
+    cdef object level
+
+    cdef int make_room(self, int64_t more) except -1
+    cdef bint has_room(self, int64_t more) noexcept nogil
+    cdef int64_t append_encoded(
+        self, Field key, Field value, int64_t timestamp, bytes headers, int64_t header_count
+    ) except -2
+    cdef int64_t append_rows(self, ArrowChunk chunk, int64_t begin) except -1
+    cdef bint append_raw(self, RawRecord* record) except -1
+    cdef BatchBuilder sibling(self, int64_t max_bytes)
+    cdef void open_segment(self, Segment* segment) noexcept

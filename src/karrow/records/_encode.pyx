@@ -1,0 +1,387 @@
+"""Arrow columns into record batches and message sets.
+
+The rows are written without the GIL into memory that was sized before; compression and checksums
+are library calls on the finished run.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, _PyBytes_Resize
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
+from libc.limits cimport INT_MAX
+from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from karrow.records._cursor cimport (
+    load32, store16, store32, store64, varint_size, write_varint, zigzag,
+)
+from karrow.records._layout cimport (
+    ATTRIBUTES_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, BATCH_OVERHEAD, CONTROL, COUNT_AT, CRC_AT,
+    ENTRY_OVERHEAD, LAST_DELTA_AT, LEADER_EPOCH_AT, LENGTH_AT, MAGIC_AT, MAX_TIMESTAMP_AT,
+    MESSAGE_CRC_AT, PRODUCER_EPOCH_AT, PRODUCER_ID_AT, TRANSACTIONAL,
+)
+from karrow.records._source cimport (
+    ArrowChunk, byte_field, has_number, header_range, null_field, number,
+)
+from karrow.records._writing cimport (
+    MESSAGE_OVERHEAD, RECORD_OVERHEAD, WRITE_SLACK, Field, field_of, write_field, write_message,
+    write_record,
+)
+
+import zlib
+
+import crc32c
+
+from karrow.errors import ConfigError, LocalProtocolError
+from karrow.records._slab import Slab
+from karrow.records._source import table_chunks
+from karrow.records.compression import compress, find_codec
+
+cdef extern from "Python.h":
+    # As raw pointers: resizing a bytes object wants the one and only reference to it.
+    PyObject* new_bytes "PyBytes_FromStringAndSize"(const char* data, Py_ssize_t size)
+    char* bytes_start "PyBytes_AS_STRING"(PyObject* data)
+
+cdef dict WRITE_FAULTS = {
+    WRITE_TIMESTAMP: "column 'timestamp' is below zero",
+    WRITE_OFFSET: "column 'offset' must rise from row to row, by less than 2**31 in all",
+    WRITE_HEADER: "column 'headers' has a header without a key",
+    WRITE_HEADERS_OLD: "column 'headers' cannot be written below magic 2, which has no headers",
+}
+
+
+cdef object write_error(int fault, int64_t row):
+    return LocalProtocolError(f"{WRITE_FAULTS[fault]} (row {row})")
+
+
+cdef int64_t now_ms() noexcept nogil:
+    cdef timespec time
+    clock_gettime(CLOCK_REALTIME, &time)
+    return <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1_000_000
+
+
+cdef void open_writer(Writer* writer, int magic) noexcept nogil:
+    memset(writer, 0, sizeof(Writer))
+    writer.magic = magic
+    writer.last_delta = -1
+    writer.now = now_ms()
+
+
+# ---- rows
+
+cdef int64_t headers_size(ArrowChunk chunk, int64_t begin, int64_t end) noexcept nogil:
+    """The encoded size of these header entries, -1 if one has no key."""
+    cdef int64_t total = 0
+    cdef int64_t entry
+    cdef Field key
+    cdef Field value
+    for entry in range(begin, end):
+        key = byte_field(&chunk.headers.key, entry)
+        value = byte_field(&chunk.headers.value, entry)
+        if key.length < 0:
+            return -1
+        total += varint_size(zigzag(key.length)) + key.length
+        total += varint_size(zigzag(value.length)) + (value.length if value.length > 0 else 0)
+    return total
+
+
+cdef uint8_t* write_headers(
+    uint8_t* at, ArrowChunk chunk, int64_t begin, int64_t end
+) noexcept nogil:
+    cdef int64_t entry
+    cdef Field field
+    for entry in range(begin, end):
+        field = byte_field(&chunk.headers.key, entry)
+        at = write_field(at, field.start, field.length, field.readable_end)
+        field = byte_field(&chunk.headers.value, entry)
+        at = write_field(at, field.start, field.length, field.readable_end)
+    return at
+
+
+cdef inline int64_t next_delta(Writer* writer, ArrowChunk chunk, int64_t row) noexcept nogil:
+    """The row's offset relative to the batch's first one, -1 if it does not fit."""
+    cdef int64_t delta = writer.last_delta + 1
+    if has_number(&chunk.offset, row):
+        if writer.count == 0:
+            writer.first_offset = number(&chunk.offset, row)
+        delta = number(&chunk.offset, row) - writer.first_offset
+    if delta <= writer.last_delta or delta > INT_MAX:
+        return -1
+    return delta
+
+
+cdef int64_t write_rows(Writer* writer, ArrowChunk chunk, int64_t begin) noexcept nogil:
+    """Writes rows until one has no room or a fault; gives the first row not written."""
+    cdef int64_t row = begin
+    cdef int64_t timestamp
+    cdef int64_t delta
+    cdef int64_t entry = 0
+    cdef int64_t stop = 0
+    cdef int64_t extra = 0
+    cdef Field key
+    cdef Field value
+    while row < chunk.rows:
+        key = byte_field(&chunk.key, row)
+        value = byte_field(&chunk.value, row)
+        if chunk.headers.present:
+            header_range(&chunk.headers, row, &entry, &stop)
+            extra = headers_size(chunk, entry, stop)
+            if extra < 0 or stop > entry and writer.magic < 2:
+                writer.fault = WRITE_HEADER if extra < 0 else WRITE_HEADERS_OLD
+                break
+        if writer.limit - writer.at < RECORD_OVERHEAD + key.length + value.length + 2 + extra:
+            break
+        timestamp = number(&chunk.timestamp, row) if has_number(&chunk.timestamp, row) else writer.now
+        delta = next_delta(writer, chunk, row)
+        if timestamp < 0 or delta < 0:
+            writer.fault = WRITE_TIMESTAMP if timestamp < 0 else WRITE_OFFSET
+            break
+        write_row(writer, timestamp, delta, key, value, stop - entry, extra)
+        if stop > entry:
+            writer.at = write_headers(writer.at, chunk, entry, stop)
+        row += 1
+    return row
+
+
+cdef void write_row(
+    Writer* writer, int64_t timestamp, int64_t delta, Field key, Field value,
+    int64_t header_count, int64_t headers_length,
+) noexcept nogil:
+    """One record or message up to its header count; keeps the batch's totals."""
+    if writer.count == 0:
+        writer.base_timestamp = timestamp
+        writer.max_timestamp = timestamp
+    elif timestamp > writer.max_timestamp:
+        writer.max_timestamp = timestamp
+    if writer.magic == 2:
+        writer.at = write_record(
+            writer.at, timestamp - writer.base_timestamp, delta, key, value, header_count,
+            headers_length,
+        )
+    else:
+        writer.at = write_message(writer.at, writer.magic, 0, delta, timestamp, key, value)
+    writer.last_delta = delta
+    writer.count += 1
+
+
+# ---- finishing a batch
+
+cdef Stamp make_stamp(
+    int64_t base_offset, int32_t leader_epoch, int64_t producer_id,
+    int16_t producer_epoch, int32_t base_sequence, bint transactional, bint control,
+) except *:
+    cdef Stamp stamp
+    if base_offset < 0:
+        raise ConfigError(f"base_offset={base_offset} is below 0")
+    stamp.base_offset = base_offset
+    stamp.leader_epoch = leader_epoch
+    stamp.attributes = (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+    stamp.producer_id = producer_id
+    stamp.producer_epoch = producer_epoch
+    stamp.base_sequence = base_sequence
+    return stamp
+
+
+cdef void stamp_header(uint8_t* start, int64_t size, Writer* writer, Stamp* stamp) noexcept nogil:
+    """Fills the 61 bytes of the header, all but the checksum."""
+    store64(start, stamp.base_offset)
+    store32(start + LENGTH_AT, <int32_t>(size - ENTRY_OVERHEAD))
+    store32(start + LEADER_EPOCH_AT, stamp.leader_epoch)
+    start[MAGIC_AT] = 2
+    store32(start + CRC_AT, 0)
+    store16(start + ATTRIBUTES_AT, stamp.attributes)
+    store32(start + LAST_DELTA_AT, <int32_t>writer.last_delta)
+    store64(start + BASE_TIMESTAMP_AT, writer.base_timestamp)
+    store64(start + MAX_TIMESTAMP_AT, writer.max_timestamp)
+    store64(start + PRODUCER_ID_AT, stamp.producer_id)
+    store16(start + PRODUCER_EPOCH_AT, stamp.producer_epoch)
+    store32(start + BASE_SEQUENCE_AT, stamp.base_sequence)
+    store32(start + COUNT_AT, <int32_t>writer.count)
+
+
+cdef object view_of(const uint8_t* start, int64_t size):
+    """The bytes as a library call takes them; they must outlive the view."""
+    return PyMemoryView_FromMemory(<char*>start, size, PyBUF_READ)
+
+
+cdef int seal_batch(bytes batch) except -1:
+    """Writes the checksum into a batch that nobody else has seen yet."""
+    cdef uint32_t checksum = crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:])
+    store32(<uint8_t*>PyBytes_AS_STRING(batch) + CRC_AT, <int32_t>checksum)
+    return 0
+
+
+cdef bytes finish_batch(
+    const uint8_t* records, int64_t size, Writer* writer, Stamp* stamp, object codec, object level
+):
+    """A whole batch from its encoded records: header, records (compressed), checksum."""
+    cdef bytes batch
+    cdef const uint8_t[::1] payload
+    cdef uint8_t* start
+    if codec is None:
+        batch = PyBytes_FromStringAndSize(NULL, BATCH_OVERHEAD + size)
+        memcpy(<uint8_t*>PyBytes_AS_STRING(batch) + BATCH_OVERHEAD, records, size)
+    else:
+        stamp.attributes |= codec.number
+        payload = compress(codec, view_of(records, size), level=level)
+        batch = PyBytes_FromStringAndSize(NULL, BATCH_OVERHEAD + payload.shape[0])
+        memcpy(
+            <uint8_t*>PyBytes_AS_STRING(batch) + BATCH_OVERHEAD, &payload[0], payload.shape[0]
+        )
+    start = <uint8_t*>PyBytes_AS_STRING(batch)
+    stamp_header(start, len(batch), writer, stamp)
+    seal_batch(batch)
+    return batch
+
+
+# ---- messages, magic 0 and 1
+
+cdef int seal_messages(uint8_t* messages, int64_t size, int64_t shift) except -1:
+    """Moves the offsets of a run of messages by `shift` and writes every checksum."""
+    cdef int64_t at = 0
+    cdef int64_t end
+    cdef uint32_t checksum
+    view = view_of(messages, size)
+    while at < size:
+        end = at + ENTRY_OVERHEAD + load32(messages + at + LENGTH_AT)
+        if shift:
+            store64(messages + at, shift + load32(messages + at + 4))
+        checksum = zlib.crc32(view[at + MAGIC_AT:end])
+        store32(messages + at + MESSAGE_CRC_AT, <int32_t>checksum)
+        at = end
+    return 0
+
+
+cdef bytes finish_messages(
+    uint8_t* messages, int64_t size, Writer* writer, int64_t base_offset, object codec, object level
+):
+    """A message set from its messages, whose offsets count from 0; compressed, it is one wrapper."""
+    cdef bytes inner
+    cdef bytes wrapper
+    cdef uint8_t* at
+    # Inner offsets are absolute in magic 0 and relative in magic 1 (KIP-31).
+    seal_messages(messages, size, base_offset if codec is None or writer.magic == 0 else 0)
+    if codec is None:
+        return PyBytes_FromStringAndSize(<char*>messages, size)
+    inner = bytes(compress(codec, view_of(messages, size), level=level, magic=writer.magic))
+    wrapper = PyBytes_FromStringAndSize(
+        NULL, len(inner) + MESSAGE_OVERHEAD - (8 if writer.magic == 0 else 0)
+    )
+    at = <uint8_t*>PyBytes_AS_STRING(wrapper)
+    write_message(
+        at, writer.magic, codec.number, base_offset + writer.last_delta,
+        writer.max_timestamp, null_field(), field_of(inner),
+    )
+    seal_messages(at, len(wrapper), 0)
+    return wrapper
+
+
+# ---- a whole table at once
+
+cdef bytes encode_chunks(
+    list chunks, Writer* writer, Stamp* stamp, object codec, object level
+):
+    cdef ArrowChunk chunk
+    cdef uint8_t* start
+    cdef int64_t room = 0
+    for chunk in chunks:
+        room += chunk.most_bytes(0, chunk.rows) + chunk.rows * (RECORD_OVERHEAD + 2)
+    if room > INT_MAX - 1024:
+        raise LocalProtocolError(
+            f"the data takes up to {room} bytes; one batch holds less than 2 GiB",
+            hint="encode it in pieces",
+        )
+    if codec is None and writer.magic == 2:
+        return encode_plain(chunks, writer, stamp, room)
+    memory = Slab(room + WRITE_SLACK)
+    start = slab_start(memory)
+    write_chunks(chunks, writer, start, room)
+    if writer.magic == 2:
+        return finish_batch(start, writer.at - start, writer, stamp, codec, level)
+    return finish_messages(start, writer.at - start, writer, stamp.base_offset, codec, level)
+
+
+cdef uint8_t* slab_start(object slab) except NULL:
+    cdef uint8_t[::1] view = slab
+    return &view[0]
+
+
+cdef bytes encode_plain(list chunks, Writer* writer, Stamp* stamp, int64_t room):
+    """An uncompressed batch, written straight into the bytes that are handed out."""
+    cdef PyObject* out = new_bytes(NULL, BATCH_OVERHEAD + room + WRITE_SLACK)
+    cdef uint8_t* start
+    cdef int64_t size
+    if out == NULL:
+        raise MemoryError
+    start = <uint8_t*>bytes_start(out)
+    try:
+        write_chunks(chunks, writer, start + BATCH_OVERHEAD, room)
+        size = writer.at - start
+        stamp_header(start, size, writer, stamp)
+        _PyBytes_Resize(&out, size)
+        batch = <bytes>out
+        seal_batch(batch)
+        return batch
+    finally:
+        Py_XDECREF(out)
+
+
+cdef int write_chunks(list chunks, Writer* writer, uint8_t* start, int64_t room) except -1:
+    cdef ArrowChunk chunk
+    cdef int64_t row
+    writer.at = start
+    writer.limit = start + room
+    for chunk in chunks:
+        with nogil:
+            row = write_rows(writer, chunk, 0)
+        if writer.fault:
+            raise write_error(writer.fault, row)
+    return 0
+
+
+def encode(
+    data, *, int magic=2, str compression=None, level=None, base_offset=None,
+    int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1,
+    int32_t leader_epoch=-1, bint transactional=False, bint control=False,
+):
+    """Encode a whole Arrow table, stream or record batch as one record batch or message set.
+
+    Columns: ``value`` is needed; ``key``, ``timestamp`` (any unit, or int64 milliseconds; now where
+    it is missing) and ``headers`` are taken where they are there. With an ``offset`` column the
+    records keep their distances; ``base_offset`` moves the first one. ``topic``, ``partition`` and
+    ``timestamp_type`` are not part of a batch and left out. No rows give no bytes.
+
+    Example::
+
+        data = karrow.records.encode(pyarrow.table({"value": [b"a", b"b"]}), compression="zstd")
+    """
+    cdef Writer writer
+    cdef Stamp stamp
+    codec = find_codec(compression, level)
+    check_format(magic, codec)
+    if magic < 2 and (producer_id >= 0 or transactional or control):
+        raise ConfigError(f"magic={magic} has no producer ids, transactions or control records")
+    chunks = [chunk for chunk in table_chunks(data) if chunk.rows]
+    if not chunks:
+        return b""
+    open_writer(&writer, magic)
+    stamp = make_stamp(
+        first_offset(chunks[0]) if base_offset is None else base_offset, leader_epoch, producer_id,
+        producer_epoch, base_sequence, transactional, control,
+    )
+    return encode_chunks(chunks, &writer, &stamp, codec, level)
+
+
+cdef int check_format(int magic, object codec) except -1:
+    if magic not in (0, 1, 2):
+        raise ConfigError(f"magic={magic} is none of 0, 1, 2")
+    if magic < 2 and codec is not None and codec.name == "zstd":
+        raise ConfigError(f"compression='zstd' needs magic=2, not magic={magic}")
+    return 0
+
+
+cdef int64_t first_offset(ArrowChunk chunk) noexcept:
+    return number(&chunk.offset, 0) if has_number(&chunk.offset, 0) else 0
