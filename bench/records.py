@@ -167,10 +167,10 @@ def karrow_append(case: str) -> Job:
     level = LEVELS.get(case)
 
     def job() -> bytes:
-        builder = records.BatchBuilder(compression=compression, level=level)
+        builder = records.BatchBuilder(compression=compression, level=level, max_bytes=1 << 24)
         append = builder.append
         for offset, (key, value, headers) in enumerate(taken):
-            append(key, value, START_MS + offset, headers)
+            append(key, value, timestamp_ms=START_MS + offset, headers=headers)
         return builder.build()
 
     return job

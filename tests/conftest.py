@@ -38,12 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> list[str]:
     """The kernel under test and how much is drawn; pytest-randomly prints the seed itself."""
-    return [f"kernel: {_kernel_build()}", f"profile: {PROFILE} (KARROW_TEST_PROFILE)"]
-
-
-def _kernel_build() -> str:
-    extensions = kernel.extensions(BUILT)
-    if not extensions:
-        return "none"
-    built = datetime.fromtimestamp(max(path.stat().st_mtime for path in extensions), UTC)
-    return f"{len(extensions)} extensions, {built:%Y-%m-%d %H:%M:%S} UTC"
+    built = max(path.stat().st_mtime for path in kernel.extensions(BUILT))
+    return [
+        f"kernel: {karrow.records.build_info()}, {datetime.fromtimestamp(built, UTC):%Y-%m-%d %H:%M} UTC",
+        f"profile: {PROFILE} (KARROW_TEST_PROFILE)",
+    ]

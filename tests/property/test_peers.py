@@ -74,9 +74,10 @@ def as_table(taken: list[Plain], magic: int) -> pa.Table:
 
 
 def appended(taken: list[Plain], magic: int, codec: str | None) -> bytes:
-    builder = records.BatchBuilder(magic=magic, compression=codec)
-    for r in taken:
-        builder.append(r.key, r.value, timestamp_ms=r.timestamp_ms, headers=r.headers)
+    builder = records.BatchBuilder(magic=magic, compression=codec, max_bytes=1 << 24)
+    for index, r in enumerate(taken):
+        place = builder.append(r.key, r.value, timestamp_ms=r.timestamp_ms, headers=r.headers)
+        assert place == index
     return builder.build(base_offset=taken[0].offset)
 
 
