@@ -39,7 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header() -> list[str]:
     """The kernel under test and how much is drawn; pytest-randomly prints the seed itself."""
     built = max(path.stat().st_mtime for path in kernel.extensions(BUILT))
+    time = f"{datetime.fromtimestamp(built, UTC):%Y-%m-%d %H:%M} UTC"
     return [
-        f"kernel: {karrow.records.build_info()}, {datetime.fromtimestamp(built, UTC):%Y-%m-%d %H:%M} UTC",
+        f"kernel: {karrow.records.build_info()}, {time}",
         f"profile: {PROFILE} (KARROW_TEST_PROFILE)",
     ]
