@@ -191,6 +191,13 @@ cdef extern from *:
 
 
 cdef inline uint8_t* write_varint(uint8_t* at, uint64_t z) noexcept nogil:
+    if z < 0x80:
+        at[0] = <uint8_t>z
+        return at + 1
+    if z < 0x4000:
+        at[0] = <uint8_t>(z | 0x80)
+        at[1] = <uint8_t>(z >> 7)
+        return at + 2
     while z >= 0x80:
         at[0] = <uint8_t>(z | 0x80)
         at += 1

@@ -4,11 +4,9 @@ The rows are written without the GIL into memory that was sized before; compress
 are library calls on the finished run.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, _PyBytes_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_XDECREF
 from libc.limits cimport INT_MAX
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -24,7 +22,7 @@ from karrow.records._layout cimport (
     MESSAGE_CRC_AT, PRODUCER_EPOCH_AT, PRODUCER_ID_AT, TRANSACTIONAL,
 )
 from karrow.records._source cimport (
-    ArrowChunk, byte_field, has_number, header_range, null_field, number,
+    ArrowChunk, ByteSource, NumberSource, byte_field, has_number, header_range, null_field, number,
 )
 from karrow.records._writing cimport (
     MESSAGE_OVERHEAD, RECORD_OVERHEAD, WRITE_SLACK, Field, field_of, write_field, write_message,
@@ -39,11 +37,6 @@ from karrow.errors import ConfigError, LocalProtocolError
 from karrow.records._slab import Slab
 from karrow.records._source import table_chunks
 from karrow.records.compression import compress, find_codec
-
-cdef extern from "Python.h":
-    # As raw pointers: resizing a bytes object wants the one and only reference to it.
-    PyObject* new_bytes "PyBytes_FromStringAndSize"(const char* data, Py_ssize_t size)
-    char* bytes_start "PyBytes_AS_STRING"(PyObject* data)
 
 cdef dict WRITE_FAULTS = {
     WRITE_TIMESTAMP: "column 'timestamp' is below zero",
@@ -113,9 +106,45 @@ cdef inline int64_t next_delta(Writer* writer, ArrowChunk chunk, int64_t row) no
     return delta
 
 
+cdef int64_t write_plain_rows(Writer* writer, ArrowChunk chunk, int64_t begin) noexcept nogil:
+    """The fast path of write_rows(): a batch's rows without headers and without an offset column.
+
+    All state is in locals; the first row that needs a second thought is left to write_rows().
+    """
+    cdef ByteSource keys = chunk.key
+    cdef ByteSource values = chunk.value
+    cdef NumberSource times = chunk.timestamp
+    cdef uint8_t* at = writer.at
+    cdef uint8_t* limit = writer.limit
+    cdef int64_t base = writer.base_timestamp
+    cdef int64_t latest = writer.max_timestamp
+    cdef int64_t delta = writer.last_delta
+    cdef int64_t timestamp
+    cdef int64_t rows = chunk.rows
+    cdef int64_t row = begin
+    cdef Field key
+    cdef Field value
+    while row < rows and delta < INT_MAX:
+        key = byte_field(&keys, row)
+        value = byte_field(&values, row)
+        timestamp = number(&times, row) if has_number(&times, row) else writer.now
+        if timestamp < 0 or limit - at < RECORD_OVERHEAD + key.length + value.length + 2:
+            break
+        latest = max(latest, timestamp)
+        delta += 1
+        at = write_record(at, timestamp - base, delta, key, value, 0, 0)
+        row += 1
+    writer.at = at
+    writer.count += row - begin
+    writer.max_timestamp = latest
+    writer.last_delta = delta
+    return row
+
+
 cdef int64_t write_rows(Writer* writer, ArrowChunk chunk, int64_t begin) noexcept nogil:
     """Writes rows until one has no room or a fault; gives the first row not written."""
     cdef int64_t row = begin
+    cdef bint plain = writer.magic == 2 and not chunk.headers.present and not chunk.offset.present
     cdef int64_t timestamp
     cdef int64_t delta
     cdef int64_t entry = 0
@@ -124,6 +153,10 @@ cdef int64_t write_rows(Writer* writer, ArrowChunk chunk, int64_t begin) noexcep
     cdef Field key
     cdef Field value
     while row < chunk.rows:
+        if plain and writer.count:
+            row = write_plain_rows(writer, chunk, row)
+            if row == chunk.rows:
+                break
         key = byte_field(&chunk.key, row)
         value = byte_field(&chunk.value, row)
         if chunk.headers.present:
@@ -294,8 +327,6 @@ cdef bytes encode_chunks(
             f"the data takes up to {room} bytes; one batch holds less than 2 GiB",
             hint="encode it in pieces",
         )
-    if codec is None and writer.magic == 2:
-        return encode_plain(chunks, writer, stamp, room)
     memory = Slab(room + WRITE_SLACK)
     start = slab_start(memory)
     write_chunks(chunks, writer, start, room)
@@ -307,26 +338,6 @@ cdef bytes encode_chunks(
 cdef uint8_t* slab_start(object slab) except NULL:
     cdef uint8_t[::1] view = slab
     return &view[0]
-
-
-cdef bytes encode_plain(list chunks, Writer* writer, Stamp* stamp, int64_t room):
-    """An uncompressed batch, written straight into the bytes that are handed out."""
-    cdef PyObject* out = new_bytes(NULL, BATCH_OVERHEAD + room + WRITE_SLACK)
-    cdef uint8_t* start
-    cdef int64_t size
-    if out == NULL:
-        raise MemoryError
-    start = <uint8_t*>bytes_start(out)
-    try:
-        write_chunks(chunks, writer, start + BATCH_OVERHEAD, room)
-        size = writer.at - start
-        stamp_header(start, size, writer, stamp)
-        _PyBytes_Resize(&out, size)
-        batch = <bytes>out
-        seal_batch(batch)
-        return batch
-    finally:
-        Py_XDECREF(out)
 
 
 cdef int write_chunks(list chunks, Writer* writer, uint8_t* start, int64_t room) except -1:
