@@ -16,15 +16,12 @@ def run(benchmark: Benchmark, rounds: int, seconds: float) -> list[Outcome]:
     ]
     for turn in range(rounds):
         for index, row in enumerate(benchmark.rows):
-            print(
-                f"\r{benchmark.name}: round {turn + 1}/{rounds}, row {index + 1}/{len(rates)} ",
-                end="",
-                file=sys.stderr,
-            )
+            if sys.stderr.isatty():
+                place = f"round {turn + 1}/{rounds}, row {index + 1}/{len(rates)}"
+                print(f"\r{benchmark.name}: {place} ", end="", file=sys.stderr)
             # Who comes first alternates: the second finds the machine's caches and clock warm.
             for library in sorted(row.libraries, reverse=turn % 2 == 1):
                 rates[index][library].append(_measure(benchmark.name, index, library, seconds))
-    print(file=sys.stderr)
     return [Outcome(row, by_library) for row, by_library in zip(benchmark.rows, rates, strict=True)]
 
 
