@@ -227,7 +227,9 @@ class PartialError(KarrowError, ExceptionGroup[Exception]):
     def __init__(
         self, message: str, results: Mapping[Any, Any], errors: Mapping[Any, Exception]
     ) -> None:
-        KarrowError.__init__(self, message)
+        # Not KarrowError's: a group's message is read-only, __new__ has set it.
+        self.hint = None
+        self.context = {}
         self.results = results
         self.errors = errors
 
