@@ -345,6 +345,7 @@ cdef inline int small_varint(const uint8_t* at, uint64_t* value) noexcept nogil:
 
 cdef struct Run:
     int64_t count
+    int64_t null_keys
     int64_t key_bytes
     int64_t value_bytes
     int64_t* offsets             # the columns' own memory where they are wanted
@@ -369,12 +370,14 @@ cdef void parse_run(
     cdef uint64_t last_delta = <uint64_t>segment.last_delta
     cdef int64_t parsed = 0
     cdef int64_t count = 0
+    cdef int64_t null_keys = 0
     cdef int64_t key_bytes = 0
     cdef int64_t value_bytes = 0
     cdef int64_t* offsets = run.offsets
     cdef int64_t* timestamps = run.timestamps
     cdef uint64_t number
     cdef int64_t length
+    cdef int64_t key_length
     cdef int size
     # The segment's last record is never simple: read_record() sees to it that nothing follows.
     most = min(most, segment.remaining - 1, <int64_t>RUN)
@@ -394,18 +397,18 @@ cdef void parse_run(
             break
         offsets[count] = base_offset + <int64_t>(number >> 1)
         field += size
-        length = -1
+        key_length = -1
         if field[0] == 1:                                   # the zigzag form of -1: null
             field += 1
         else:
             size = small_varint(field, &number)
-            length = <int64_t>(number >> 1)
+            key_length = <int64_t>(number >> 1)
             field += size
             run.keys[count] = field
-            if size == 0 or number & 1 or length > end - field - WIDE:
+            if size == 0 or number & 1 or key_length > end - field - WIDE:
                 break
-            field += length
-        run.key_lengths[count] = <int32_t>length
+            field += key_length
+        run.key_lengths[count] = <int32_t>key_length
         size = small_varint(field, &number)
         length = <int64_t>(number >> 1)
         field += size
@@ -416,12 +419,14 @@ cdef void parse_run(
         at = stop
         parsed += 1
         if offsets[count] >= from_offset:
-            key_bytes += max(run.key_lengths[count], 0)
+            null_keys += key_length < 0
+            key_bytes += max(key_length, 0)
             value_bytes += length
             count += 1
     segment.cursor.at = at
     segment.remaining -= parsed
     run.count = count
+    run.null_keys = null_keys
     run.key_bytes = key_bytes
     run.value_bytes = value_bytes
 
@@ -455,6 +460,31 @@ cdef bint put_run(
     return True
 
 
+cdef bint put_nulls(
+    ByteColumn* column, int64_t row, int64_t capacity, int64_t count
+) noexcept nogil:
+    """Appends a run of nulls, as a topic without keys has them."""
+    cdef int64_t end = row + count
+    cdef int64_t i
+    for i in range(count):
+        column.ends[row + 1 + i] = <int32_t>column.length
+    while row < end and row & 7:
+        if not mark_null(&column.validity, row, capacity):
+            return False
+        row += 1
+    if end - row >= 8:
+        if column.validity.bits == NULL and not open_validity(&column.validity, capacity):
+            return False
+        memset(column.validity.bits + (row >> 3), 0, (end - row) >> 3)
+        column.validity.nulls += (end - row) & ~7
+        row += (end - row) & ~7
+    while row < end:
+        if not mark_null(&column.validity, row, capacity):
+            return False
+        row += 1
+    return True
+
+
 cdef void finish_run_times(Columns* columns, Segment* segment, Run* run) noexcept nogil:
     """Times of a run are in place, in milliseconds: stamps and scales them."""
     cdef int64_t factor = columns.timestamp_factor
@@ -465,6 +495,15 @@ cdef void finish_run_times(Columns* columns, Segment* segment, Run* run) noexcep
     if factor != 1:
         for i in range(run.count):
             run.timestamps[i] = scale(run.timestamps[i], factor)
+
+
+cdef bint put_run_keys(Columns* columns, Segment* segment, Run* run) noexcept nogil:
+    if run.null_keys == run.count:
+        return put_nulls(&columns.key, columns.rows, columns.capacity, run.count)
+    return put_run(
+        &columns.key, columns.rows, columns.capacity, run.keys, run.key_lengths, run.count,
+        run.key_bytes, segment.cursor.end,
+    )
 
 
 cdef bint fill_simple(
@@ -483,10 +522,7 @@ cdef bint fill_simple(
         run.value_bytes, segment.cursor.end,
     ):
         return False
-    if wanted & KEY and not put_run(
-        &columns.key, row, columns.capacity, run.keys, run.key_lengths, run.count,
-        run.key_bytes, segment.cursor.end,
-    ):
+    if wanted & KEY and not put_run_keys(columns, segment, &run):
         return False
     if wanted & TIMESTAMP:
         finish_run_times(columns, segment, &run)

@@ -4,13 +4,23 @@ Nothing is copied when a record is made. ``key``, ``value`` and ``headers`` are 
 each time they are asked for; a record keeps its own batch alive and nothing more.
 """
 
+import sys
+
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject_GenericGetAttr
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from karrow.records._cursor cimport FAULT_NONE, Cursor, read_varint, take, take_nullable
 from karrow.records._segment cimport CREATE_TIME, NO_TIMESTAMP, RawRecord
 from karrow.records._writing cimport encoded_headers, field_bytes
+
+
+cdef str VALUE = sys.intern("value")
+cdef str KEY = sys.intern("key")
+cdef str OFFSET = sys.intern("offset")
+cdef str TIMESTAMP_MS = sys.intern("timestamp_ms")
+cdef str HEADERS = sys.intern("headers")
 
 
 @cython.final
@@ -100,6 +110,21 @@ cdef class Record:
         self.raw.timestamp_type = timestamp_type
         self.raw.attributes = attributes
         self.raw.crc = -1 if crc is None else crc
+
+    def __getattribute__(self, name):
+        # The five names that every loop reads, found by identity: attribute names in code are
+        # interned, and this saves the look-up of a property, which costs more than reading it.
+        if name is VALUE:
+            return cut(self.raw.value, self.raw.value_length)
+        if name is KEY:
+            return cut(self.raw.key, self.raw.key_length)
+        if name is OFFSET:
+            return self.raw.offset
+        if name is TIMESTAMP_MS and self.raw.timestamp_type != NO_TIMESTAMP:
+            return self.raw.timestamp
+        if name is HEADERS and self.raw.header_count == 0:
+            return ()
+        return PyObject_GenericGetAttr(self, name)
 
     @property
     def topic(self):
