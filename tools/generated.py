@@ -6,8 +6,6 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from jars import ROOT
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -22,7 +20,7 @@ def write_or_check(files: Mapping[Path, str], arguments: Sequence[str]) -> None:
     for path in stale:
         if not check:
             path.write_text(files[path])
-            print(f"wrote {path.relative_to(ROOT)}")
+            print(f"wrote {path.name}")
     if check and stale:
-        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+        names = ", ".join(path.name for path in stale)
         sys.exit(f"{names}: out of date, run {sys.argv[0]}")

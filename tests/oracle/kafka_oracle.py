@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -32,8 +33,9 @@ class Oracle:
         # One class per message: most of the time would go into compiling what runs once.
         options = ["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m"]
         command = [program("java"), *options, "-cp", json_class_path(release), str(SOURCE)]
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints
         )
 
     def __enter__(self) -> Self:
@@ -43,6 +45,7 @@ class Oracle:
         for pipe in self._pipes():
             pipe.close()
         self._process.wait(timeout=30)
+        self._complaints.close()
 
     def encode(self, facts: Schema, version: int, message: Struct) -> bytes:
         """The bytes Kafka makes of a message."""
@@ -60,7 +63,8 @@ class Oracle:
         to_java.flush()
         answer = from_java.read(int.from_bytes(from_java.read(4), "big"))
         if not answer:
-            raise RuntimeError("the Java process has ended")
+            self._complaints.seek(0)
+            raise RuntimeError(f"Java has ended: {self._complaints.read().decode()}")
         status, content = answer[0], answer[1:]
         if status:
             raise (RefusedError, UnknownError)[status - 1](content.decode())

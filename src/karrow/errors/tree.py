@@ -225,9 +225,11 @@ class PartialError(KarrowError, ExceptionGroup[Exception]):
         return error
 
     def __init__(
-        self, message: str, results: Mapping[Any, Any], errors: Mapping[Any, Exception]
+        self,
+        message: str,  # noqa: ARG002 - a group's message is read-only, __new__ has set it
+        results: Mapping[Any, Any],
+        errors: Mapping[Any, Exception],
     ) -> None:
-        # Not KarrowError's: a group's message is read-only, __new__ has set it.
         self.hint = None
         self.context = {}
         self.results = results

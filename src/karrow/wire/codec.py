@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from karrow.errors import LocalProtocolError, RemoteProtocolError
 from karrow.wire.checks import checked
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from karrow.wire.encoder import Piece
 
     Buffer = bytes | bytearray | memoryview
+    Kind = Literal["request", "response"]
     Body = Struct | Mapping[str, Any]
 
 M = TypeVar("M", bound=Struct)
@@ -38,7 +39,7 @@ _UNWRITABLE = (
 _full_names: dict[tuple[str, str], str] = {}
 
 
-def full_name(name: str | type[Struct], kind: str) -> str:
+def full_name(name: str | type[Struct], kind: Kind) -> str:
     """The message meant by an API's name and a kind, a message's own name, or its class.
 
     >>> full_name("Fetch", "response"), full_name("RequestHeader", "request")
@@ -52,7 +53,7 @@ def full_name(name: str | type[Struct], kind: str) -> str:
     return found
 
 
-def _resolve(name: str, kind: str) -> str:
+def _resolve(name: str, kind: Kind) -> str:
     if kind not in ("request", "response"):
         raise LocalProtocolError(f"kind must be 'request' or 'response', not {kind!r}")
     if name in apis():
@@ -63,7 +64,7 @@ def _resolve(name: str, kind: str) -> str:
     raise LocalProtocolError(f"Kafka has no API or message {name!r}", hint=hint)
 
 
-def encode(name: str | type[Struct], version: int, body: Body, kind: str = "request") -> bytes:
+def encode(name: str | type[Struct], version: int, body: Body, kind: Kind = "request") -> bytes:
     """A message as bytes, without header or length.
 
     ``body`` is an object of the message's class or a dict of its fields; what is left out has its
@@ -77,7 +78,7 @@ def encode(name: str | type[Struct], version: int, body: Body, kind: str = "requ
 
 
 def encode_parts(
-    name: str | type[Struct], version: int, body: Body, kind: str = "request"
+    name: str | type[Struct], version: int, body: Body, kind: Kind = "request"
 ) -> list[Piece]:
     """A message as buffers to be sent one after the other.
 
@@ -122,10 +123,10 @@ def join_parts(pieces: list[Piece], cuts: list[int]) -> list[Piece]:
 
 
 @overload
-def decode(name: type[M], version: int, data: Buffer, kind: str = ...) -> M: ...
+def decode(name: type[M], version: int, data: Buffer, kind: Kind = ...) -> M: ...
 @overload
-def decode(name: str, version: int, data: Buffer, kind: str = ...) -> Any: ...
-def decode(name: str | type[Struct], version: int, data: Buffer, kind: str = "response") -> Any:
+def decode(name: str, version: int, data: Buffer, kind: Kind = ...) -> Any: ...
+def decode(name: str | type[Struct], version: int, data: Buffer, kind: Kind = "response") -> Any:
     """A message from all of ``data``, which has neither header nor length.
 
     Record data comes out as a view of ``data``, not copied. Raises RemoteProtocolError when the

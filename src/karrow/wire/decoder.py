@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
 
 from karrow.errors import RemoteProtocolError
-from karrow.wire.source import Runs, Source
+from karrow.wire.source import Runs, Source, packer
 from karrow.wire.structs import NO_UUID, Struct, is_lazy, struct_class
 from karrow.wire.table import (
     FIXED,
@@ -269,11 +269,11 @@ class _Decoder:
         """Read the run of fixed-size values that has gathered."""
         if not self.run:
             return
-        packer = self.out.packer("".join(code for code, _ in self.run))
-        unpack = self.out.constant(packer.unpack_from, "unpack")
+        run = packer("".join(code for code, _ in self.run))
+        unpack = self.out.constant(run.unpack_from, "unpack")
         places = ", ".join(place for _, place in self.run)
         self.out.emit(f"{places}{',' if len(self.run) == 1 else ''} = {unpack}(buf, pos)")
-        self.out.emit(f"pos += {packer.size}")
+        self.out.emit(f"pos += {run.size}")
         for line in self.converted:
             self.out.emit(line)
         self.run, self.converted = [], []

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from karrow.wire.source import Runs, Source
+from karrow.wire.source import Runs, Source, packer
 from karrow.wire.structs import NO_UUID
 from karrow.wire.table import FIXED, MAX_STRING, Field, Schema, layout, schema
 
@@ -244,7 +244,7 @@ class _Encoder:
         codes = "".join(code for code, _ in self.run)
         values = ", ".join(source for _, source in self.run if source)
         if values:
-            pack = self.out.constant(self.out.packer(codes).pack, "pack")
+            pack = self.out.constant(packer(codes).pack, "pack")
             self.out.emit(f"p({pack}({values}))")
         else:
             self.out.emit(f"p({bytes(len(codes))!r})")

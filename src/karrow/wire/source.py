@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 from contextlib import contextmanager
 from struct import Struct as Packer
@@ -55,10 +56,6 @@ class Source:
         self.scope[name] = value
         return name
 
-    def packer(self, codes: str) -> Packer:
-        """A big-endian packer, one per format."""
-        return _packer(codes)
-
     def compile(self, title: str, entry: str) -> Callable[..., Any]:
         """Compile everything and return the function called ``entry``.
 
@@ -72,14 +69,10 @@ class Source:
         return compiled
 
 
-_packers: dict[str, Packer] = {}
-
-
-def _packer(codes: str) -> Packer:
-    found = _packers.get(codes)
-    if found is None:
-        found = _packers[codes] = Packer(">" + codes)
-    return found
+@functools.cache
+def packer(codes: str) -> Packer:
+    """A big-endian packer; messages share those of the same format."""
+    return Packer(">" + codes)
 
 
 class Runs(dict[int, Any]):

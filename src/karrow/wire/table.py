@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from karrow.errors import LocalProtocolError, UnsupportedVersion
 
-Kind = Literal["request", "response", "header", "data"]
+MessageKind = Literal["request", "response", "header", "data"]
 Default = bool | int | float | str | bytes | list[Any] | dict[str, Any] | None
 
 # Types of one size: the code of the struct module, and the size.
@@ -43,7 +43,6 @@ LENGTHS = {
 MAX_STRING = 0x7FFF
 MAX_LENGTH = 0x7FFFFFFF
 NO_VERSIONS = range(0)
-NEVER_FLEXIBLE_HEADER = "ApiVersions"
 
 
 class Field(NamedTuple):
@@ -75,7 +74,7 @@ class Schema(NamedTuple):
     """One message: its own fields are ``structs[""]``, its nested structs go by their names."""
 
     name: str
-    kind: Kind
+    kind: MessageKind
     key: int | None
     versions: range
     flexible: range
@@ -136,7 +135,7 @@ class Api(NamedTuple):
         An ApiVersions answer must be readable before the versions are known, so its header never
         became flexible.
         """
-        return 1 if self._is_flexible(version) and self.name != NEVER_FLEXIBLE_HEADER else 0
+        return 1 if self._is_flexible(version) and self.name != "ApiVersions" else 0
 
     def _is_flexible(self, version: int) -> bool:
         # Not `in`: a peer may use a version newer than any we know, and its header is flexible too.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Literal
 
 import pytest
 
@@ -10,7 +11,9 @@ from karrow.errors import RemoteProtocolError
 GOOD = wire.encode("Heartbeat", 4, {"group_id": "group", "member_id": "member"})
 
 
-def refused(name: str, version: int, data: bytes, kind: str = "request") -> str:
+def refused(
+    name: str, version: int, data: bytes, kind: Literal["request", "response"] = "request"
+) -> str:
     with pytest.raises(RemoteProtocolError) as caught:
         wire.decode(name, version, data, kind)
     return str(caught.value)

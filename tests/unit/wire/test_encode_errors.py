@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -63,7 +63,11 @@ def test_bad_value_is_named_by_message_version_and_path(body: dict[str, Any], me
     ],
 )
 def test_bad_values_of_every_type(
-    name: str, version: int, kind: str, body: dict[str, Any], message: str
+    name: str,
+    version: int,
+    kind: Literal["request", "response"],
+    body: dict[str, Any],
+    message: str,
 ) -> None:
     with pytest.raises(LocalProtocolError) as caught:
         wire.encode(name, version, body, kind)
@@ -110,7 +114,7 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(LocalProtocolError, match="did you mean 'Fetch'"):
         wire.encode("Fetsch", 4, {})
     with pytest.raises(LocalProtocolError, match="kind must be"):
-        wire.encode("Fetch", 4, {}, kind="answer")
+        wire.encode("Fetch", 4, {}, kind="answer")  # type: ignore[arg-type]
 
 
 def test_failure_leaves_the_encoder_usable() -> None:
