@@ -16,7 +16,7 @@ from karrow.records._arrow cimport (
     schema_capsule,
 )
 from karrow.records._cursor cimport (
-    FAULT_MEMORY, FAULT_NONE, Cursor, copy_short, fail, left, likely, read_varint, take,
+    FAULT_MEMORY, FAULT_NONE, STEP, Cursor, copy_short, fail, left, likely, read_varint, take,
     take_nullable, unzigzag,
 )
 from karrow.records._segment cimport NO_TIMESTAMP, WIDE, RawRecord, next_record
@@ -114,7 +114,7 @@ cdef inline bint put(
     if length > 0:
         if length > column.room - column.length and not grow_data(column, length):
             return False
-        if length <= SHORT and likely(readable_end - source >= length + 32):
+        if length <= SHORT and likely(readable_end - source >= length + STEP):
             copy_short(column.data + column.length, source, length)
         else:
             memcpy(column.data + column.length, source, length)
@@ -338,16 +338,14 @@ cdef inline int small_varint(const uint8_t* at, uint64_t* value) noexcept nogil:
 
 
 # The fast path of fill(). A record is simple when nothing about it needs a second thought: at least
-# WIDE bytes follow it, its varints are short, it has no headers, and all of it checks out. Runs of
+# WIDE bytes follow it, its varints are short, it has no headers, and all of it checks out; its batch
+# begins at or after the asked offset, and the columns will surely not be full with it. Runs of
 # simple records are parsed first and then go through the columns one column at a time: every loop is
 # small enough for the compiler to keep it in registers. The first record that is not simple stays
 # where it is for read_record(), which alone knows what is wrong with a record.
 
 cdef struct Run:
     int64_t count
-    int64_t null_keys
-    int64_t key_bytes
-    int64_t value_bytes
     int64_t* offsets             # the columns' own memory where they are wanted
     int64_t* timestamps
     int64_t unwanted[RUN]
@@ -357,35 +355,29 @@ cdef struct Run:
     int32_t value_lengths[RUN]
 
 
-cdef void parse_run(
-    Run* run, Segment* segment, int64_t most, int64_t max_bytes, int64_t from_offset
-) noexcept nogil:
-    """Parses simple records, up to `most`, ending with the one that reaches `max_bytes`."""
+cdef void parse_run(Run* run, Segment* segment, int64_t most, int64_t max_bytes) noexcept nogil:
+    """Parses up to `most` simple records out of less than `max_bytes` of payload."""
     cdef const uint8_t* at = segment.cursor.at
     cdef const uint8_t* end = segment.cursor.end
+    cdef const uint8_t* last_start = at + min(end - at - WIDE, max_bytes)
     cdef const uint8_t* field
     cdef const uint8_t* stop
     cdef uint64_t base_timestamp = <uint64_t>segment.base_timestamp
     cdef int64_t base_offset = segment.base_offset
     cdef uint64_t last_delta = <uint64_t>segment.last_delta
-    cdef int64_t parsed = 0
-    cdef int64_t count = 0
-    cdef int64_t null_keys = 0
-    cdef int64_t key_bytes = 0
-    cdef int64_t value_bytes = 0
     cdef int64_t* offsets = run.offsets
     cdef int64_t* timestamps = run.timestamps
+    cdef int64_t count = 0
     cdef uint64_t number
     cdef int64_t length
-    cdef int64_t key_length
     cdef int size
     # The segment's last record is never simple: read_record() sees to it that nothing follows.
     most = min(most, segment.remaining - 1, <int64_t>RUN)
-    while parsed < most and key_bytes + value_bytes < max_bytes and end - at >= WIDE:
+    while count < most and at < last_start:
         size = small_varint(at, &number)
         field = at + size
         stop = field + (number >> 1)
-        if size == 0 or number & 1 or <int64_t>(number >> 1) > end - field:
+        if size == 0 or number & 1 or stop > last_start:
             break
         size = small_varint(field + 1, &number)             # past the attributes: none defined
         if size == 0:
@@ -397,18 +389,18 @@ cdef void parse_run(
             break
         offsets[count] = base_offset + <int64_t>(number >> 1)
         field += size
-        key_length = -1
+        length = -1
         if field[0] == 1:                                   # the zigzag form of -1: null
             field += 1
         else:
             size = small_varint(field, &number)
-            key_length = <int64_t>(number >> 1)
+            length = <int64_t>(number >> 1)
             field += size
             run.keys[count] = field
-            if size == 0 or number & 1 or key_length > end - field - WIDE:
+            if size == 0 or number & 1 or length > end - field - WIDE:
                 break
-            field += key_length
-        run.key_lengths[count] = <int32_t>key_length
+            field += length
+        run.key_lengths[count] = <int32_t>length
         size = small_varint(field, &number)
         length = <int64_t>(number >> 1)
         field += size
@@ -416,40 +408,29 @@ cdef void parse_run(
             break
         run.values[count] = field
         run.value_lengths[count] = <int32_t>length
+        count += 1
         at = stop
-        parsed += 1
-        if offsets[count] >= from_offset:
-            null_keys += key_length < 0
-            key_bytes += max(key_length, 0)
-            value_bytes += length
-            count += 1
     segment.cursor.at = at
-    segment.remaining -= parsed
+    segment.remaining -= count
     run.count = count
-    run.null_keys = null_keys
-    run.key_bytes = key_bytes
-    run.value_bytes = value_bytes
 
 
 cdef bint put_run(
     ByteColumn* column, int64_t row, int64_t capacity, const uint8_t** sources,
-    const int32_t* lengths, int64_t count, int64_t total, const uint8_t* readable_end,
+    const int32_t* lengths, int64_t count, const uint8_t* readable_end,
 ) noexcept nogil:
-    """Appends the keys or the values of a run, `total` bytes in all."""
+    """Appends the keys or the values of a run; there is room for their bytes."""
     cdef int32_t* ends = column.ends + row + 1
-    cdef uint8_t* data
+    cdef uint8_t* data = column.data
     cdef int64_t at = column.length
     cdef int64_t length
     cdef int64_t i
-    if total > column.room - at and not grow_data(column, total):
-        return False
-    data = column.data
     for i in range(count):
         length = lengths[i]
         if length <= 0:
             if length < 0 and not mark_null(&column.validity, row + i, capacity):
                 return False
-        elif length <= SHORT and likely(readable_end - sources[i] >= length + 32):
+        elif length <= SHORT and likely(readable_end - sources[i] >= length + STEP):
             copy_short(data + at, sources[i], length)
             at += length
         else:
@@ -498,16 +479,25 @@ cdef void finish_run_times(Columns* columns, Segment* segment, Run* run) noexcep
 
 
 cdef bint put_run_keys(Columns* columns, Segment* segment, Run* run) noexcept nogil:
-    if run.null_keys == run.count:
+    cdef int64_t total = 0
+    cdef int64_t nulls = 0
+    cdef int64_t i
+    for i in range(run.count):
+        nulls += run.key_lengths[i] < 0
+        total += run.key_lengths[i]
+    if nulls == run.count:
         return put_nulls(&columns.key, columns.rows, columns.capacity, run.count)
+    total += nulls                                          # a null counted as -1
+    if total > columns.key.room - columns.key.length and not grow_data(&columns.key, total):
+        return False
     return put_run(
         &columns.key, columns.rows, columns.capacity, run.keys, run.key_lengths, run.count,
-        run.key_bytes, segment.cursor.end,
+        segment.cursor.end,
     )
 
 
 cdef bint fill_simple(
-    Columns* columns, Segment* segment, int64_t max_rows, int64_t max_bytes, int64_t from_offset
+    Columns* columns, Segment* segment, int64_t max_rows, int64_t max_bytes
 ) noexcept nogil:
     """Moves one run of simple records into the columns; False when memory ran out."""
     cdef Run run
@@ -516,10 +506,10 @@ cdef bint fill_simple(
     cdef int64_t i
     run.offsets = columns.offset + row if wanted & OFFSET else run.unwanted
     run.timestamps = columns.timestamp + row if wanted & TIMESTAMP else run.unwanted
-    parse_run(&run, segment, max_rows - row, max_bytes, from_offset)
+    parse_run(&run, segment, max_rows - row, max_bytes)
     if wanted & VALUE and not put_run(
         &columns.value, row, columns.capacity, run.values, run.value_lengths, run.count,
-        run.value_bytes, segment.cursor.end,
+        segment.cursor.end,
     ):
         return False
     if wanted & KEY and not put_run_keys(columns, segment, &run):
@@ -548,13 +538,14 @@ cdef void fill(
     and value data, or at a fault, which is then in the segment's cursor.
     """
     cdef RawRecord record
+    cdef bint may_be_simple = segment.magic == 2 and segment.base_offset >= from_offset
     cdef int64_t before
     cdef int64_t left_bytes
     while segment.remaining and not is_full(columns, max_rows, max_bytes):
-        if segment.magic == 2 and segment.remaining > 1:
+        if may_be_simple:
             before = segment.remaining
             left_bytes = max_bytes - columns.key.length - columns.value.length
-            if not fill_simple(columns, segment, max_rows, left_bytes, from_offset):
+            if not fill_simple(columns, segment, max_rows, left_bytes):
                 fail(&segment.cursor, FAULT_MEMORY)
                 return
             if segment.remaining < before:

@@ -206,11 +206,15 @@ cdef inline uint8_t* write_varint(uint8_t* at, uint64_t z) noexcept nogil:
     return at + 1
 
 
+cdef enum:
+    STEP = 64                    # what copy_short() moves at a time
+
+
 cdef inline void copy_short(
     uint8_t* into, const uint8_t* source, int64_t length
 ) noexcept nogil:
-    """Copies in steps of 32 bytes, up to 31 past `length` on both sides: both must have the room."""
+    """Copies in steps of STEP bytes, past `length` on both sides: both must have the room."""
     cdef int64_t done = 0
     while done < length:
-        memcpy(into + done, source + done, 32)
-        done += 32
+        memcpy(into + done, source + done, STEP)
+        done += STEP

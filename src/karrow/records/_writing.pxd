@@ -5,7 +5,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from karrow.records._cursor cimport (
-    copy_short, store32, store64, varint_size, write_varint, zigzag,
+    STEP, copy_short, store32, store64, varint_size, write_varint, zigzag,
 )
 
 cdef enum:
@@ -25,7 +25,7 @@ cdef inline uint8_t* write_field(
     """Length and bytes of a key or value; -1 is null. The source may be read to readable_end."""
     at = write_varint(at, zigzag(length))
     if length > 0:
-        if length <= 256 and readable_end - source >= length + 32:
+        if length <= 256 and readable_end - source >= length + STEP:
             copy_short(at, source, length)
         else:
             memcpy(at, source, length)
