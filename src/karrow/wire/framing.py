@@ -25,10 +25,12 @@ from karrow.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVe
 from karrow.wire.codec import decode_from, encode_pieces, join_parts
 from karrow.wire.decoder import read_varint
 from karrow.wire.frames import MAX_FRAME, FrameReader
+from karrow.wire.structs import struct_class
 from karrow.wire.table import Api, api, apis
 
 if TYPE_CHECKING:
     from karrow.wire.codec import Body
+    from karrow.wire.structs import Struct
 
     Part = bytes | memoryview
 
@@ -42,8 +44,8 @@ _ANSWER = struct.Struct(">i")
 class Answer(NamedTuple):
     """A decoded answer and the request it belongs to.
 
-    ``version`` is the one the answer is in. A SASL token has no API: ``api`` is None and
-    ``message`` the bytes.
+    ``version`` is the one the answer is in. A bare SASL token has neither correlation id nor API;
+    its message is a SaslAuthenticateResponse, as if the token had come in one.
     """
 
     correlation_id: int | None
@@ -64,7 +66,7 @@ class Undecoded(NamedTuple):
     def decode(self) -> Answer:
         """Decode the body; this may happen in another thread than the connection's."""
         if self.api is None:
-            return Answer(None, None, 0, bytes(self.frame))
+            return Answer(None, None, 0, _token(self.frame))
         version = self.version
         if self.api.name == "ApiVersions" and _refused(self.frame[self.start :]):
             version = 0
@@ -211,12 +213,12 @@ class ServerFraming:
     def respond(self, request: Request | UnsupportedRequest, body: Body) -> list[Part]:
         """The buffers of the answer to a request."""
         target, version = request.api, request.head.version
+        if target is None:
+            raise LocalProtocolError("a request of an unknown API has no answer")
         if isinstance(request, UnsupportedRequest):
-            if target is None or target.name != "ApiVersions":
+            if target.name != "ApiVersions":
                 raise LocalProtocolError("only ApiVersions has an answer in an unknown version")
             version = 0
-        if target is None:
-            raise LocalProtocolError("an unknown API has no answer")
         pieces, cuts = encode_pieces(f"{target.name}Response", version, body)
         header = _ANSWER.pack(request.head.correlation_id)
         if target.response_header_version(version):
@@ -262,6 +264,10 @@ def _is_unanswered(target: Api, body: Body) -> bool:
         return False
     acks: object = body.get("acks", 0) if isinstance(body, Mapping) else getattr(body, "acks", 0)
     return acks == 0
+
+
+def _token(frame: memoryview) -> Struct:
+    return struct_class("SaslAuthenticateResponse")(auth_bytes=bytes(frame))
 
 
 def _refused(body: memoryview) -> bool:

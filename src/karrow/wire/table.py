@@ -224,19 +224,20 @@ def versions(name: str) -> Versions:
 
 def smallest(facts: Schema, field: Field, version: int) -> int:
     """The fewest bytes one value (or one element of the array) can take."""
-    if not field.is_struct:
-        compact = version in facts.flexible and not field.inflexible
-        return FIXED[field.type][1] if field.type in FIXED else LENGTHS[field.type, compact]
-    here = layout(facts, field.type, version)
-    plain = (
-        LENGTHS["array", here.flexible]
-        if inner.array
-        else 1
-        if inner.is_struct and version in inner.nullable
-        else smallest(facts, inner, version)
-        for inner in here.plain
-    )
-    return sum(plain) + here.flexible
+    if field.is_struct:
+        here = layout(facts, field.type, version)
+        return sum(_smallest_field(facts, inner, version) for inner in here.plain) + here.flexible
+    if field.type in FIXED:
+        return FIXED[field.type][1]
+    return LENGTHS[field.type, version in facts.flexible and not field.inflexible]
+
+
+def _smallest_field(facts: Schema, field: Field, version: int) -> int:
+    if field.array:
+        return LENGTHS["array", version in facts.flexible]
+    if field.is_struct and version in field.nullable:
+        return 1
+    return smallest(facts, field, version)
 
 
 def layout(facts: Schema, struct: str, version: int) -> Layout:

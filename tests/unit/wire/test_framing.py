@@ -182,7 +182,9 @@ def test_tokens_travel_bare() -> None:
     client = ClientFraming("me")
     assert joined(client.send_token(b"token")) == b"\0\0\0\5token"
     got = client.receive(memoryview(b"challenge"))
-    assert got == (None, None, 0, b"challenge")
+    assert got[:3] == (None, None, 0)
+    assert got.message.auth_bytes == b"challenge"
+    assert "challenge" not in repr(got)
     assert joined(client.send_token(b"")) == b"\0\0\0\0"
 
 
@@ -227,7 +229,7 @@ class TestServer:
         server = ServerFraming()
         for head in (b"\x03\xe7\0\1\0\0\0\7", b"\0\1\0\x63\0\0\0\7"):
             request = server.receive(memoryview(head))
-            with pytest.raises(LocalProtocolError, match="only ApiVersions"):
+            with pytest.raises(LocalProtocolError, match="answer"):
                 server.respond(request, {})
 
     @pytest.mark.parametrize(
