@@ -360,9 +360,11 @@ class _Decoder:
             return
         items = self.out.name("a")
         self.out.emit(f"{place} = {items} = []")
-        self.out.emit(f"{items} = {items}.append")
-        with self.out.block("for _ in range(n):"):
-            self._element(items, field, path)
+        # Many arrays are empty: those skip making a bound method and an iterator.
+        with self.out.block("if n:"):
+            self.out.emit(f"{items} = {items}.append")
+            with self.out.block("for _ in range(n):"):
+                self._element(items, field, path)
 
     def _element(self, append: str, field: Field, path: str) -> None:
         if field.is_struct:
