@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.fuzz
 
 FULL = os.environ.get("KARROW_TEST_PROFILE") == "full"
-PER_MESSAGE = 200 if FULL else 8
+PER_MESSAGE = 500 if FULL else 25
 STREAMS = 20_000 if FULL else 400
 
 
