@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
+from karrow import records
+
 
 def describe(peers: Iterable[str]) -> dict[str, str]:
     """What somebody needs to know to compare numbers with these."""
@@ -16,6 +18,9 @@ def describe(peers: Iterable[str]) -> dict[str, str]:
         "memory": f"{int(_proc('meminfo', 'MemTotal').split()[0]) / 2**20:.0f} GiB",
         "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
         "Python": f"{platform.python_version()} ({platform.python_compiler()})",
+        "kernel": records.build_info(),
+        # Numbers taken beside other work must not pass for numbers taken alone.
+        "load at start": f"{os.getloadavg()[0]:.1f}",
     }
     for name in ("karrow", *peers, "cramjam", "crc32c", "pyarrow"):
         facts[name] = version(name)
