@@ -1,8 +1,7 @@
-# The Arrow columns of a run of records while they are being filled, and the finished batch.
+# The Arrow columns of a run of records while they are being filled.
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from karrow.records._arrow cimport Block
 from karrow.records._segment cimport Segment
 
 cdef enum:
@@ -43,29 +42,12 @@ cdef struct Columns:
     ByteColumn header_key
     ByteColumn header_value
 
+cdef bint grow_rows(ByteColumn* column, int64_t old, int64_t new) noexcept nogil
+cdef bint grow_data(ByteColumn* column, int64_t more) noexcept nogil
+cdef void trim(ByteColumn* column) noexcept nogil
 cdef int open_columns(Columns* columns, uint32_t wanted, int64_t timestamp_factor) noexcept nogil
 cdef void drop_columns(Columns* columns) noexcept nogil
 cdef int reserve_segment(Columns* columns, Segment* segment, int64_t most) noexcept nogil
 cdef void fill(
     Columns* columns, Segment* segment, int64_t max_rows, int64_t max_bytes, int64_t from_offset
 ) noexcept nogil
-
-
-cdef class RecordColumns:
-    cdef Block* block
-    cdef Columns columns
-    cdef tuple names
-    cdef bytes timestamp_format
-    cdef int32_t* partitions
-    cdef ByteColumn topics
-    cdef readonly object topic
-    cdef readonly object partition
-    cdef readonly int64_t next_offset
-
-    cdef void adopt(self, void* memory) noexcept
-
-
-cdef RecordColumns close_columns(
-    Columns* columns, tuple names, bytes timestamp_format, object topic, object partition,
-    int64_t next_offset,
-)

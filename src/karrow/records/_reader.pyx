@@ -21,12 +21,13 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t
 from libc.string cimport memset
 
 from karrow.records._columns cimport (
-    Columns, close_columns, drop_columns, fill, open_columns, reserve_segment,
+    Columns, drop_columns, fill, open_columns, reserve_segment,
 )
 from karrow.records._cursor cimport (
     FAULT_CUT, FAULT_HEADERS, FAULT_LENGTH, FAULT_MEMORY, FAULT_NONE, FAULT_OFFSET,
     FAULT_RECORD_SIZE, FAULT_TRAILING, FAULT_VARINT, load16, load32, load64,
 )
+from karrow.records._export cimport close_columns
 from karrow.records._layout cimport (
     ATTRIBUTES_AT, BATCH_OVERHEAD, CODEC_MASK, CONTROL, ENTRY_OVERHEAD, LENGTH_AT, LOG_APPEND_TIME,
     MAGIC_AT, MESSAGE_ATTRIBUTES_AT, MESSAGE_CRC_AT, MIN_MESSAGE, MIN_RECORD, TRANSACTIONAL,
@@ -40,7 +41,7 @@ import zlib
 import crc32c
 
 from karrow.errors import ConfigError, CorruptRecordError, LocalProtocolError, RemoteProtocolError
-from karrow.records._columns import ALL, column_mask
+from karrow.records._export import ALL, column_mask
 from karrow.records.compression import (
     DEFAULT_MAX_DECOMPRESSED_BYTES, MAX_DECOMPRESSED_BYTES, decompress,
 )

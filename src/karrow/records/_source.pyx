@@ -10,7 +10,7 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from karrow.records._arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
-from karrow.records._columns import ALL
+from karrow.records._export import ALL
 
 from karrow.errors import LocalProtocolError
 

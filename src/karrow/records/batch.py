@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from karrow.records import Buffer
-    from karrow.records._columns import RecordColumns
+    from karrow.records._export import RecordColumns
 
 
 def decode(
