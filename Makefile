@@ -88,6 +88,7 @@ bench: setup ## run the benchmarks, or ONLY=name; tables and charts go into docs
 
 clean: ## remove what was built; keeps .venv's packages and downloaded jars
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find src -name '*.so' -delete -o -name '*.egg-info' -prune -exec rm -r {} +
+	rm -rf src/*.egg-info
+	find src -name '*.so' -delete
 	find src -name '*.pyx' | sed 's/pyx$$/c/' | xargs rm -f
 	rm -f .venv/kernel
