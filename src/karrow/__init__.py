@@ -12,21 +12,115 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from karrow import errors as errors
     from karrow import records as records
+    from karrow import types as types
     from karrow import wire as wire
     from karrow.records import Record as Record
+    from karrow.types import AbortedTransaction as AbortedTransaction
+    from karrow.types import AclBinding as AclBinding
+    from karrow.types import AclFilter as AclFilter
+    from karrow.types import AclOperation as AclOperation
+    from karrow.types import AclPermission as AclPermission
+    from karrow.types import BrokerInfo as BrokerInfo
+    from karrow.types import ClusterDescription as ClusterDescription
+    from karrow.types import ClusterMetadata as ClusterMetadata
+    from karrow.types import CommittedOffset as CommittedOffset
+    from karrow.types import ConfigEntry as ConfigEntry
+    from karrow.types import ConfigResource as ConfigResource
+    from karrow.types import ConfigSource as ConfigSource
+    from karrow.types import ConfigType as ConfigType
+    from karrow.types import Coordinator as Coordinator
+    from karrow.types import CreatedTopic as CreatedTopic
+    from karrow.types import ElectionResult as ElectionResult
+    from karrow.types import FetchResult as FetchResult
+    from karrow.types import GroupAssignment as GroupAssignment
+    from karrow.types import GroupDescription as GroupDescription
+    from karrow.types import GroupListing as GroupListing
+    from karrow.types import GroupMember as GroupMember
+    from karrow.types import JoinedGroup as JoinedGroup
+    from karrow.types import MemberDescription as MemberDescription
+    from karrow.types import NewPartitions as NewPartitions
+    from karrow.types import NewTopic as NewTopic
+    from karrow.types import Node as Node
+    from karrow.types import Offset as Offset
+    from karrow.types import OffsetResult as OffsetResult
+    from karrow.types import OffsetSpec as OffsetSpec
+    from karrow.types import PartitionMetadata as PartitionMetadata
+    from karrow.types import PatternType as PatternType
+    from karrow.types import ProducerState as ProducerState
+    from karrow.types import RecordMetadata as RecordMetadata
+    from karrow.types import ResourceType as ResourceType
+    from karrow.types import ScramInfo as ScramInfo
+    from karrow.types import ScramMechanism as ScramMechanism
+    from karrow.types import TopicMetadata as TopicMetadata
+    from karrow.types import TopicPartition as TopicPartition
+    from karrow.types import TransactionDescription as TransactionDescription
+    from karrow.types import TransactionListing as TransactionListing
+    from karrow.types import UserScramDescription as UserScramDescription
 
 __version__ = "0.1.0"
-__all__ = ["Record", "__version__", "errors", "records", "wire"]
+__all__ = [
+    "AbortedTransaction",
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclPermission",
+    "BrokerInfo",
+    "ClusterDescription",
+    "ClusterMetadata",
+    "CommittedOffset",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "ConfigType",
+    "Coordinator",
+    "CreatedTopic",
+    "ElectionResult",
+    "FetchResult",
+    "GroupAssignment",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "JoinedGroup",
+    "MemberDescription",
+    "NewPartitions",
+    "NewTopic",
+    "Node",
+    "Offset",
+    "OffsetResult",
+    "OffsetSpec",
+    "PartitionMetadata",
+    "PatternType",
+    "ProducerState",
+    "Record",
+    "RecordMetadata",
+    "ResourceType",
+    "ScramInfo",
+    "ScramMechanism",
+    "TopicMetadata",
+    "TopicPartition",
+    "TransactionDescription",
+    "TransactionListing",
+    "UserScramDescription",
+    "__version__",
+    "errors",
+    "records",
+    "types",
+    "wire",
+]
 
-_ROOMS = frozenset({"errors", "records", "wire"})
-_HOMES = {"Record": "karrow.records"}
+_ROOMS = frozenset({"errors", "records", "types", "wire"})
+# Public names that are not values of karrow.types.
+_HOMES = {
+    "Record": "karrow.records",
+}
 
 
 def __getattr__(name: str) -> object:
     if name in _ROOMS:
         return importlib.import_module(f"karrow.{name}")
-    if name in _HOMES:
-        value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    if name in __all__:
+        home = importlib.import_module(_HOMES.get(name, "karrow.types"))
+        value: object = getattr(home, name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'karrow' has no attribute {name!r}")

@@ -1,0 +1,101 @@
+"""Frozen values that karrow's calls take and give back; nothing here does I/O."""
+
+from __future__ import annotations
+
+from karrow.types.acls import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
+from karrow.types.admin import (
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ConfigType,
+    ElectionResult,
+    ProducerState,
+    ScramInfo,
+    ScramMechanism,
+    TransactionDescription,
+    TransactionListing,
+    UserScramDescription,
+)
+from karrow.types.cluster import (
+    BrokerInfo,
+    ClusterDescription,
+    ClusterMetadata,
+    Coordinator,
+    CoordinatorKind,
+    Node,
+    NodeKind,
+)
+from karrow.types.groups import (
+    CommittedOffset,
+    GroupAssignment,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    JoinedGroup,
+    MemberDescription,
+)
+from karrow.types.offsets import Offset, OffsetKind, OffsetLike, OffsetResult, OffsetSpec
+from karrow.types.results import AbortedTransaction, FetchResult, RecordMetadata
+from karrow.types.topics import (
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    PartitionMetadata,
+    TopicMetadata,
+    TopicPartition,
+)
+
+__all__ = [
+    "AbortedTransaction",
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclPermission",
+    "BrokerInfo",
+    "ClusterDescription",
+    "ClusterMetadata",
+    "CommittedOffset",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "ConfigType",
+    "Coordinator",
+    "CoordinatorKind",
+    "CreatedTopic",
+    "ElectionResult",
+    "FetchResult",
+    "GroupAssignment",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "JoinedGroup",
+    "MemberDescription",
+    "NewPartitions",
+    "NewTopic",
+    "Node",
+    "NodeKind",
+    "Offset",
+    "OffsetKind",
+    "OffsetLike",
+    "OffsetResult",
+    "OffsetSpec",
+    "PartitionMetadata",
+    "PatternType",
+    "ProducerState",
+    "RecordMetadata",
+    "ResourceType",
+    "ScramInfo",
+    "ScramMechanism",
+    "TopicMetadata",
+    "TopicPartition",
+    "TransactionDescription",
+    "TransactionListing",
+    "UserScramDescription",
+]
