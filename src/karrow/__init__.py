@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from karrow import errors as errors
+    from karrow import events as events
     from karrow import records as records
     from karrow import types as types
     from karrow import wire as wire
@@ -103,12 +104,13 @@ __all__ = [
     "UserScramDescription",
     "__version__",
     "errors",
+    "events",
     "records",
     "types",
     "wire",
 ]
 
-_ROOMS = frozenset({"errors", "records", "types", "wire"})
+_ROOMS = frozenset({"errors", "events", "records", "types", "wire"})
 # Public names that are not values of karrow.types.
 _HOMES = {
     "Record": "karrow.records",
