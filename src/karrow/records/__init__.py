@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from karrow.records._build import build_info
 from karrow.records._builder import BatchBuilder
-from karrow.records._export import RecordColumns
 from karrow.records._encode import encode
+from karrow.records._export import RecordColumns
 from karrow.records._hash import (
     PARTITIONERS,
     PartitionColumn,

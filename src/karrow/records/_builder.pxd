@@ -11,6 +11,8 @@ cdef class BatchBuilder:
     cdef int64_t capacity
     cdef Writer writer
     cdef readonly int64_t max_bytes
+    cdef int64_t overhead            # of the header that build() adds
+    cdef int64_t payload_limit       # max_bytes without it
     cdef object codec
     cdef object level
 

@@ -7,12 +7,12 @@ much for the broker, and only the broker knows). Offsets count from 0 until buil
 
 from libc.limits cimport INT_MAX
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from karrow.records._cursor cimport FAULT_NONE
 from karrow.records._encode cimport (
-    Stamp, Writer, check_format, finish_batch, finish_messages, make_stamp, now_ms, open_writer,
+    Stamp, check_format, finish_batch, finish_messages, make_stamp, now_ms, open_writer,
     write_error, write_row, write_rows,
 )
 from karrow.records._layout cimport BATCH_OVERHEAD
@@ -51,6 +51,8 @@ cdef class BatchBuilder:
             raise ConfigError(f"max_bytes={max_bytes} is outside 1 to {MAX_BATCH_BYTES}")
         self.level = level
         self.max_bytes = max_bytes
+        self.overhead = BATCH_OVERHEAD if magic == 2 else 0
+        self.payload_limit = max_bytes - self.overhead
         open_writer(&self.writer, magic)
         self.make_room(FIRST_ROOM)
 
@@ -78,7 +80,7 @@ cdef class BatchBuilder:
     @property
     def size_bytes(self):
         """The encoded size before compression."""
-        return self.writer.at - self.memory + (BATCH_OVERHEAD if self.writer.magic == 2 else 0)
+        return self.writer.at - self.memory + self.overhead
 
     cdef int make_room(self, int64_t more) except -1:
         """Memory for `more` bytes after what is written."""
@@ -98,7 +100,7 @@ cdef class BatchBuilder:
         return 0
 
     cdef bint has_room(self, int64_t more) noexcept nogil:
-        return self.writer.count == 0 or self.writer.at - self.memory + more <= self.max_bytes
+        return self.writer.count == 0 or self.writer.at - self.memory + more <= self.payload_limit
 
     cdef int64_t append_encoded(
         self, Field key, Field value, int64_t timestamp, bytes headers, int64_t header_count
@@ -106,7 +108,7 @@ cdef class BatchBuilder:
         """The record's index in the batch, -1 when there is no room."""
         cdef int64_t extra = len(headers)
         cdef int64_t most = RECORD_OVERHEAD + key.length + value.length + 2 + extra
-        if not self.has_room(most + (BATCH_OVERHEAD if self.writer.magic == 2 else 0)):
+        if not self.has_room(most):
             return -1
         self.make_room(most)
         write_row(
@@ -121,7 +123,8 @@ cdef class BatchBuilder:
         """Encode one record into the batch: its index, or None when there is no room."""
         cdef bytes key_bytes = field_bytes("key", key)
         cdef bytes value_bytes = field_bytes("value", value)
-        cdef bytes header_bytes = encoded_headers(headers)
+        cdef tuple pairs = tuple(headers) if headers else ()
+        cdef bytes header_bytes = encoded_headers(pairs)
         cdef int64_t timestamp = now_ms() if timestamp_ms is None else timestamp_ms
         cdef int64_t index
         if timestamp < 0:
@@ -129,7 +132,7 @@ cdef class BatchBuilder:
         if header_bytes and self.writer.magic < 2:
             raise LocalProtocolError(f"headers cannot be written with magic={self.writer.magic}")
         index = self.append_encoded(
-            field_of(key_bytes), field_of(value_bytes), timestamp, header_bytes, len(headers)
+            field_of(key_bytes), field_of(value_bytes), timestamp, header_bytes, len(pairs)
         )
         return None if index < 0 else index
 
@@ -156,16 +159,11 @@ cdef class BatchBuilder:
         cdef int64_t most
         while row < chunk.rows:
             most = chunk.most_bytes(row, row + 1) + RECORD_OVERHEAD + 2
-            if not self.has_room(most + (BATCH_OVERHEAD if self.writer.magic == 2 else 0)):
+            if not self.has_room(most):
                 break
             self.make_room(most)
-            self.make_room(min(
-                chunk.most_bytes(row, chunk.rows) + (chunk.rows - row) * (RECORD_OVERHEAD + 2),
-                max(most, self.max_bytes - (self.writer.at - self.memory)),
-            ))
-            self.writer.limit = self.memory + max(
-                self.writer.at - self.memory + most if self.writer.count == 0 else 0,
-                min(self.capacity, self.max_bytes - (BATCH_OVERHEAD if self.writer.magic == 2 else 0)),
+            self.writer.limit = max(
+                self.writer.at + most, self.memory + min(self.capacity, self.payload_limit)
             )
             with nogil:
                 row = write_rows(&self.writer, chunk, row)

@@ -6,16 +6,18 @@ payload, all values together take at most the payload), so only keys and headers
 on the way. Key and value bytes are copied once, into buffers that the Arrow side owns.
 """
 
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.limits cimport INT_MAX
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from karrow.records._cursor cimport (
     FAULT_MEMORY, FAULT_NONE, STEP, Cursor, copy_short, fail, left, likely, read_varint, take,
-    take_nullable, unzigzag,
+    take_nullable,
 )
-from karrow.records._segment cimport NO_TIMESTAMP, WIDE, RawRecord, next_record
+from karrow.records._run cimport Run, parse_run, small_varint
+from karrow.records._segment cimport NO_TIMESTAMP, RawRecord, next_record
 
 cdef extern from *:
     """
@@ -29,8 +31,14 @@ cdef extern from *:
 
 cdef enum:
     SLACK = 64                   # past every data buffer, so that short copies may overshoot
-    RUN = 128                    # simple records parsed before the columns take them
     SHORT = 256                  # up to here copying in fixed steps beats memcpy
+
+# glibc hands freed memory back to the system as soon as a few megabytes lie free, unless the
+# program has freed a large block before: then it keeps up to twice that size (its dynamic threshold).
+# Without this one untouched block, every batch of some megabytes would fault its pages in anew,
+# which took longer than decoding it. (By Python's names: compilers drop a plain malloc and free.)
+PyMem_RawFree(PyMem_RawMalloc(8 * 1024 * 1024))
+
 
 cdef bint resize(void** memory, size_t size) noexcept nogil:
     cdef void* fresh = realloc(memory[0], size)
@@ -97,13 +105,17 @@ cdef void trim(ByteColumn* column) noexcept nogil:
             column.room = column.length
 
 
+cdef inline bint ensure_room(ByteColumn* column, int64_t more) noexcept nogil:
+    return more <= column.room - column.length or grow_data(column, more)
+
+
 cdef inline bint put(
     ByteColumn* column, int64_t row, int64_t capacity, const uint8_t* source, int64_t length,
     const uint8_t* readable_end,
 ) noexcept nogil:
     """Appends one value; `source` may be read up to `readable_end`."""
     if length > 0:
-        if length > column.room - column.length and not grow_data(column, length):
+        if not ensure_room(column, length):
             return False
         if length <= SHORT and likely(readable_end - source >= length + STEP):
             copy_short(column.data + column.length, source, length)
@@ -168,16 +180,19 @@ cdef bint grow(Columns* columns, int64_t capacity) noexcept nogil:
 
 
 cdef int reserve_segment(Columns* columns, Segment* segment, int64_t most) noexcept nogil:
-    """Room for up to `most` rows of the segment. 0: done, 1: the columns are full, -1: no memory."""
+    """Room for up to `most` rows of the segment. 0: done, 1: columns are full, -1: no memory."""
     cdef int64_t rows = columns.rows + min(segment.remaining, most)
     cdef int64_t payload = left(&segment.cursor)
-    if max(columns.value.length, columns.key.length, columns.header_value.length) > INT_MAX - payload:
+    cdef int64_t longest = max(
+        columns.value.length, columns.key.length, columns.header_key.length,
+        columns.header_value.length,
+    )
+    if longest > INT_MAX - payload:
         return 1
     if rows > columns.capacity and not grow(columns, max(rows, columns.capacity * 2)):
         return -1
-    if columns.wanted & VALUE and columns.value.room - columns.value.length < payload:
-        if not grow_data(&columns.value, payload):
-            return -1
+    if columns.wanted & VALUE and not ensure_room(&columns.value, payload):
+        return -1
     return 0
 
 
@@ -215,6 +230,12 @@ cdef bint is_utf8(const uint8_t* text, int64_t length) noexcept nogil:
     cdef int more
     cdef int i
     cdef uint8_t second
+    cdef uint8_t high = 0
+    for at in range(length):
+        high |= text[at]
+    if high < 0x80:
+        return True
+    at = 0
     while at < length:
         more = continuation_bytes(text[at])
         if more < 0 or more >= length - at:
@@ -247,34 +268,47 @@ cdef bint put_repaired(Columns* columns, const uint8_t* text, int64_t length) no
     )
 
 
+cdef bint put_name(Columns* columns, const uint8_t* text, int64_t length) noexcept nogil:
+    """Appends a header's name to the row that `header_rows` is at."""
+    if not is_utf8(text, length):
+        return put_repaired(columns, text, length)
+    return put(
+        &columns.header_key, columns.header_rows, columns.header_capacity, text, length,
+        text + length,
+    )
+
+
 cdef bint put_header(Columns* columns, Cursor* cursor) noexcept nogil:
     """Appends one header; read_record() has walked over its bytes once."""
-    cdef int64_t row = columns.header_rows
-    cdef int64_t capacity = columns.header_capacity
     cdef int64_t length = read_varint(cursor, 32)
     cdef const uint8_t* start = take(cursor, length)
-    if not is_utf8(start, length):
-        if not put_repaired(columns, start, length):
-            return False
-    elif not put(&columns.header_key, row, capacity, start, length, cursor.end):
+    if not put_name(columns, start, length):
         return False
     length = read_varint(cursor, 32)
     start = take_nullable(cursor, length)
-    columns.header_rows = row + 1
-    return put(&columns.header_value, row, capacity, start, length, cursor.end)
-
-
-cdef bint put_headers(Columns* columns, RawRecord* record) noexcept nogil:
-    cdef Cursor cursor
-    cdef int32_t i
-    if not grow_header_rows(columns, record.header_count):
+    if not put(
+        &columns.header_value, columns.header_rows, columns.header_capacity, start, length,
+        cursor.end,
+    ):
         return False
-    cursor.at = record.headers
-    cursor.end = record.headers + record.headers_length
+    columns.header_rows += 1
+    return True
+
+
+cdef bint put_headers(
+    Columns* columns, const uint8_t* start, const uint8_t* end, int64_t count
+) noexcept nogil:
+    """Appends the headers between `start` and `end`; the caller sets the row's own end."""
+    cdef Cursor cursor
+    cursor.at = start
+    cursor.end = end
     cursor.fault = FAULT_NONE
-    for i in range(record.header_count):
+    if not grow_header_rows(columns, count):
+        return False
+    while count:
         if not put_header(columns, &cursor):
             return False
+        count -= 1
     return True
 
 
@@ -307,120 +341,17 @@ cdef bint put_row(
     if wanted & TIMESTAMP_TYPE:
         columns.timestamp_type[row] = record.timestamp_type
     if wanted & HEADERS:
-        if record.header_count and not put_headers(columns, record):
+        if record.header_count and not put_headers(
+            columns, record.headers, record.headers + record.headers_length, record.header_count
+        ):
             return False
         columns.header_ends[row + 1] = <int32_t>columns.header_rows
     columns.rows = row + 1
     return True
 
 
-cdef inline int small_varint(const uint8_t* at, uint64_t* value) noexcept nogil:
-    """The size of a varint of up to three bytes, 0 for a longer one; three bytes must be there."""
-    if at[0] < 0x80:
-        value[0] = at[0]
-        return 1
-    if at[1] < 0x80:
-        value[0] = (at[0] & 0x7F) | (<uint64_t>at[1] << 7)
-        return 2
-    if at[2] < 0x80:
-        value[0] = (at[0] & 0x7F) | ((<uint64_t>at[1] & 0x7F) << 7) | (<uint64_t>at[2] << 14)
-        return 3
-    return 0
-
-
-cdef inline uint32_t load_pair(const uint8_t* at) noexcept nogil:
-    """Four bytes, the first one lowest."""
-    return at[0] | <uint32_t>at[1] << 8 | <uint32_t>at[2] << 16 | <uint32_t>at[3] << 24
-
-
-# The fast path of fill(). A record is simple when nothing about it needs a second thought: at least
-# WIDE bytes follow it, its varints are short, it has no headers, and all of it checks out; its batch
-# begins at or after the asked offset, and the columns will surely not be full with it. Runs of
-# simple records are parsed first and then go through the columns one column at a time: every loop is
-# small enough for the compiler to keep it in registers. The first record that is not simple stays
-# where it is for read_record(), which alone knows what is wrong with a record.
-
-cdef struct Run:
-    int64_t count
-    int64_t* offsets             # the columns' own memory where they are wanted
-    int64_t* timestamps
-    int64_t unwanted[RUN]
-    const uint8_t* keys[RUN]
-    const uint8_t* values[RUN]
-    int32_t key_lengths[RUN]
-    int32_t value_lengths[RUN]
-
-
-cdef void parse_run(Run* run, Segment* segment, int64_t most, int64_t max_bytes) noexcept nogil:
-    """Parses up to `most` simple records out of less than `max_bytes` of payload."""
-    cdef const uint8_t* at = segment.cursor.at
-    cdef const uint8_t* end = segment.cursor.end
-    cdef const uint8_t* last_start = at + min(end - at - WIDE, max_bytes)
-    cdef const uint8_t* field
-    cdef const uint8_t* stop
-    cdef uint64_t base_timestamp = <uint64_t>segment.base_timestamp
-    cdef int64_t base_offset = segment.base_offset
-    cdef uint64_t last_delta = <uint64_t>segment.last_delta
-    cdef int64_t* offsets = run.offsets
-    cdef int64_t* timestamps = run.timestamps
-    cdef int64_t count = 0
-    cdef uint64_t number
-    cdef uint64_t time
-    cdef uint32_t pair
-    cdef int64_t length
-    cdef int size
-    # The segment's last record is never simple: read_record() sees to it that nothing follows.
-    most = min(most, segment.remaining - 1, <int64_t>RUN)
-    while count < most and at < last_start:
-        size = small_varint(at, &number)
-        field = at + size
-        stop = field + (number >> 1)
-        if size == 0 or number & 1 or stop > last_start:
-            break
-        field += 1                                          # the attributes: none defined
-        pair = load_pair(field)
-        if pair & <uint32_t>0x80808080 == <uint32_t>0x00800080:                 # both deltas take two bytes
-            time = (pair & 0x7F) | (pair >> 1 & 0x3F80)
-            number = (pair >> 16 & 0x7F) | (pair >> 17 & 0x3F80)
-            field += 4
-        else:
-            size = small_varint(field, &time)
-            if size == 0:
-                break
-            field += size
-            size = small_varint(field, &number)
-            if size == 0:
-                break
-            field += size
-        if number & 1 or number >> 1 > last_delta:
-            break
-        timestamps[count] = <int64_t>(base_timestamp + <uint64_t>unzigzag(time))
-        offsets[count] = base_offset + <int64_t>(number >> 1)
-        length = -1
-        if field[0] == 1:                                   # the zigzag form of -1: null
-            field += 1
-        else:
-            size = small_varint(field, &number)
-            length = <int64_t>(number >> 1)
-            field += size
-            run.keys[count] = field
-            if size == 0 or number & 1 or length > end - field - WIDE:
-                break
-            field += length
-        run.key_lengths[count] = <int32_t>length
-        size = small_varint(field, &number)
-        length = <int64_t>(number >> 1)
-        field += size
-        if size == 0 or number & 1 or field + length + 1 != stop or stop[-1] != 0:
-            break
-        run.values[count] = field
-        run.value_lengths[count] = <int32_t>length
-        count += 1
-        at = stop
-    segment.cursor.at = at
-    segment.remaining -= count
-    run.count = count
-
+# The fast path of fill(): a run of simple records (see _run.pyx) goes through the columns one
+# column at a time, every loop small enough for the compiler to keep it in registers.
 
 cdef bint put_run(
     ByteColumn* column, int64_t row, int64_t capacity, const uint8_t** sources,
@@ -463,7 +394,6 @@ cdef bint put_nulls(
 ) noexcept nogil:
     """Appends a run of nulls, as a topic without keys has them."""
     cdef int64_t end = row + count
-    cdef int64_t i
     repeat(column.ends + row + 1, <int32_t>column.length, count)
     while row < end and row & 7:
         if not mark_null(&column.validity, row, capacity):
@@ -504,12 +434,103 @@ cdef bint put_run_keys(Columns* columns, Segment* segment, Run* run) noexcept no
     if nulls == run.count:
         return put_nulls(&columns.key, columns.rows, columns.capacity, run.count)
     total += nulls                                          # a null counted as -1
-    if total > columns.key.room - columns.key.length and not grow_data(&columns.key, total):
+    if not ensure_room(&columns.key, total):
         return False
     return put_run(
         &columns.key, columns.rows, columns.capacity, run.keys, run.key_lengths, run.count,
         segment.cursor.end,
     )
+
+
+cdef inline bint is_ascii(const uint8_t* text, int64_t length) noexcept nogil:
+    """Whether the text is ASCII; eight bytes after it must be readable."""
+    cdef uint64_t high = 0
+    cdef uint64_t word
+    while length >= 8:
+        memcpy(&word, text, 8)
+        high |= word
+        text += 8
+        length -= 8
+    while length > 0:
+        high |= text[0]
+        text += 1
+        length -= 1
+    return high & <uint64_t>0x8080808080808080 == 0
+
+
+cdef inline const uint8_t* put_short(
+    ByteColumn* column, int64_t row, const uint8_t* at, int64_t length
+) noexcept nogil:
+    """Appends bytes for which there is room, with STEP more to read behind; gives what follows."""
+    if length <= SHORT:
+        copy_short(column.data + column.length, at, length)
+    else:
+        memcpy(column.data + column.length, at, length)
+    column.length += length
+    column.ends[row + 1] = <int32_t>column.length
+    return at + length
+
+
+cdef const uint8_t* put_simple_headers(
+    Columns* columns, const uint8_t* at, int64_t count
+) noexcept nogil:
+    """Appends a simple record's headers, for which there is room; NULL when memory ran out."""
+    cdef int64_t row = columns.header_rows
+    cdef ByteColumn* keys = &columns.header_key
+    cdef ByteColumn* values = &columns.header_value
+    cdef uint64_t number
+    while count:
+        at += small_varint(at, &number)
+        if likely(is_ascii(at, <int64_t>(number >> 1))):
+            at = put_short(keys, row, at, <int64_t>(number >> 1))
+        else:
+            columns.header_rows = row
+            if not put_name(columns, at, <int64_t>(number >> 1)):
+                return NULL
+            at += number >> 1
+        at += small_varint(at, &number)
+        if number == 1:
+            if not mark_null(&values.validity, row, columns.header_capacity):
+                return NULL
+            values.ends[row + 1] = <int32_t>values.length
+        else:
+            at = put_short(values, row, at, <int64_t>(number >> 1))
+        row += 1
+        count -= 1
+    columns.header_rows = row
+    return at
+
+
+cdef bint reserve_headers(Columns* columns, Segment* segment, Run* run) noexcept nogil:
+    """Room for the headers of the run, and where that is short for the segment's rest like them."""
+    cdef int64_t runs = segment.remaining // run.count + 2
+    cdef int64_t rows = run.header_total
+    cdef int64_t size = run.header_bytes
+    if columns.header_capacity - columns.header_rows < rows:
+        rows = min(rows * runs, rows + left(&segment.cursor) // 2)
+    if not grow_header_rows(columns, rows):
+        return False
+    if columns.header_key.room - columns.header_key.length < size:
+        size = min(size * runs, size + left(&segment.cursor))
+    if not ensure_room(&columns.header_key, size):
+        return False
+    return ensure_room(&columns.header_value, size)
+
+
+cdef bint put_run_headers(Columns* columns, Segment* segment, Run* run) noexcept nogil:
+    cdef int32_t* ends = columns.header_ends + columns.rows + 1
+    cdef int64_t i
+    if run.header_total == 0:
+        repeat(ends, <int32_t>columns.header_rows, run.count)
+        return True
+    if not reserve_headers(columns, segment, run):
+        return False
+    for i in range(run.count):
+        if run.header_counts[i]:
+            if put_simple_headers(columns, run.headers[i], run.header_counts[i]) == NULL:
+                return False
+        ends[i] = <int32_t>columns.header_rows
+    return True
 
 
 cdef bint fill_simple(
@@ -519,7 +540,6 @@ cdef bint fill_simple(
     cdef Run run
     cdef uint32_t wanted = columns.wanted
     cdef int64_t row = columns.rows
-    cdef int64_t i
     run.offsets = columns.offset + row if wanted & OFFSET else run.unwanted
     run.timestamps = columns.timestamp + row if wanted & TIMESTAMP else run.unwanted
     parse_run(&run, segment, max_rows - row, max_bytes)
@@ -535,7 +555,8 @@ cdef bint fill_simple(
     if wanted & TIMESTAMP_TYPE:
         memset(columns.timestamp_type + row, segment.fixed_time, run.count)
     if wanted & HEADERS:
-        repeat(columns.header_ends + row + 1, <int32_t>columns.header_rows, run.count)
+        if not put_run_headers(columns, segment, &run):
+            return False
     columns.rows = row + run.count
     return True
 

@@ -8,13 +8,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.limits cimport INT_MAX
-from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from karrow.records._cursor cimport (
-    load32, store16, store32, store64, varint_size, write_varint, zigzag,
+    load32, store16, store32, store64, varint_size, zigzag,
 )
 from karrow.records._layout cimport (
     ATTRIBUTES_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, BATCH_OVERHEAD, CONTROL, COUNT_AT, CRC_AT,
@@ -167,7 +166,9 @@ cdef int64_t write_rows(Writer* writer, ArrowChunk chunk, int64_t begin) noexcep
                 break
         if writer.limit - writer.at < RECORD_OVERHEAD + key.length + value.length + 2 + extra:
             break
-        timestamp = number(&chunk.timestamp, row) if has_number(&chunk.timestamp, row) else writer.now
+        timestamp = writer.now
+        if has_number(&chunk.timestamp, row):
+            timestamp = number(&chunk.timestamp, row)
         delta = next_delta(writer, chunk, row)
         if timestamp < 0 or delta < 0:
             writer.fault = WRITE_TIMESTAMP if timestamp < 0 else WRITE_OFFSET
@@ -291,7 +292,7 @@ cdef int seal_messages(uint8_t* messages, int64_t size, int64_t shift) except -1
 cdef bytes finish_messages(
     uint8_t* messages, int64_t size, Writer* writer, int64_t base_offset, object codec, object level
 ):
-    """A message set from its messages, whose offsets count from 0; compressed, it is one wrapper."""
+    """A message set from messages whose offsets count from 0; compressed, it is one wrapper."""
     cdef bytes inner
     cdef bytes wrapper
     cdef uint8_t* at

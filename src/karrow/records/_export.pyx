@@ -1,6 +1,6 @@
 """Finished columns: the batch object and its export over the Arrow C data interface."""
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -9,7 +9,7 @@ from karrow.records._arrow cimport (
     schema_capsule,
 )
 from karrow.records._columns cimport (
-    HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, TOPIC, VALUE, ByteColumn, Columns,
+    KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, TOPIC, VALUE, ByteColumn, Columns,
     Validity, grow_data, grow_rows, trim,
 )
 

@@ -1,12 +1,11 @@
 """The hashes that decide a key's partition, over one key and over a whole Arrow column.
 
-murmur2 is Java's; murmur2_legacy is how KafkaEx before 1.0 cut it to 32 unsigned bits; crc32
-(librdkafka's `consistent`) and fnv1a (as Sarama and librdkafka do it) serve those who come from there.
+murmur2 is Java's; murmur2_legacy is how KafkaEx before 1.0 cut it, to 32 unsigned bits; consistent
+(crc32) and fnv1a are librdkafka's, the latter as Sarama does it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
 from karrow.records._arrow cimport (
     ArrowArray, ArrowSchema, Block, array_capsule, drop_block, make_array, make_schema, new_block,
@@ -31,10 +30,9 @@ cdef uint32_t CRC_TABLE[256]
 cdef void fill_crc_table() noexcept:
     cdef uint32_t value
     cdef int byte
-    cdef int bit
     for byte in range(256):
         value = byte
-        for bit in range(8):
+        for _ in range(8):
             value = (value >> 1) ^ (0xEDB88320 if value & 1 else 0)
         CRC_TABLE[byte] = value
 

@@ -4,7 +4,8 @@
 #             last offset delta 4 | base timestamp 8 | max timestamp 8 | producer id 8 |
 #             producer epoch 2 | base sequence 4 | record count 4 | records ...
 #   record:   length v | attributes 1 | timestamp delta v | offset delta v | key length v | key |
-#             value length v | value | header count v | (key length v | key | value length v | value)*
+#             value length v | value | header count v |
+#             (key length v | key | value length v | value)*
 #   message:  offset 8 | size 4 | crc32 4 | magic 1 | attributes 1 | timestamp 8 (magic 1) |
 #             key length 4 | key | value length 4 | value
 #

@@ -8,7 +8,7 @@ Rules:
 - `next_offset` is the position after everything handed out or passed over: the last record given,
   or the end of its batch once the batch is through, so gaps left by compaction, control batches
   and aborted data never hold it back.
-- A partial entry at the end is what a fetch leaves behind; it is ignored and `partial_tail` says so.
+- A partial entry at the end is what a fetch leaves behind; it is ignored, `partial_tail` says so.
 - A damaged entry raises CorruptRecordError, after everything before it has been handed out, and
   again on every call until skip_damaged() passes over it. Nothing of a batch with a wrong checksum
   is ever handed out.
@@ -17,14 +17,14 @@ Rules:
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from karrow.records._columns cimport (
     Columns, drop_columns, fill, open_columns, reserve_segment,
 )
 from karrow.records._cursor cimport (
-    FAULT_CUT, FAULT_HEADERS, FAULT_LENGTH, FAULT_MEMORY, FAULT_NONE, FAULT_OFFSET,
+    FAULT_CUT, FAULT_HEADERS, FAULT_LENGTH, FAULT_MEMORY, FAULT_OFFSET,
     FAULT_RECORD_SIZE, FAULT_TRAILING, FAULT_VARINT, load16, load32, load64,
 )
 from karrow.records._export cimport close_columns
@@ -33,7 +33,7 @@ from karrow.records._layout cimport (
     MAGIC_AT, MESSAGE_ATTRIBUTES_AT, MESSAGE_CRC_AT, MIN_MESSAGE, MIN_RECORD, TRANSACTIONAL,
     BatchHeader, load_header,
 )
-from karrow.records._record cimport BatchOrigin, Record, make_record
+from karrow.records._record cimport BatchOrigin, make_record
 from karrow.records._segment cimport RawRecord, Segment, next_record, read_message
 
 import zlib
@@ -238,7 +238,9 @@ cdef class RecordReader:
         if next_offset <= self.from_offset and self.aborted is None:
             self.pass_over(next_offset)
             return 0
-        if self.check_crc and <uint32_t>crc_of_batch(self.view[begin + ATTRIBUTES_AT:end]) != header.crc:
+        if self.check_crc and header.crc != <uint32_t>crc_of_batch(
+            self.view[begin + ATTRIBUTES_AT:end]
+        ):
             self.damage("the batch's checksum does not match its bytes", next_offset)
         if header.count < 0:
             self.damage(f"a batch declares {header.count} records", next_offset)
@@ -421,10 +423,10 @@ cdef class RecordReader:
             at = end
         self.open_segment(magic, start, size, count, next_offset, owner)
         if magic == 1:
-            # Inner offsets count from the first inner message; the wrapper has the last one's.
-            if last < 0 or last > wrapper.offset:
-                self.damage(f"inner offset {last} lies past the wrapper's", next_offset)
-            self.segment.base_offset = wrapper.offset - last
+            # Inner offsets count from the first inner message; the wrapper has the last one's, or
+            # none yet (0) in a set that comes straight from a producer.
+            if 0 <= last <= wrapper.offset:
+                self.segment.base_offset = wrapper.offset - last
             self.segment.fixed_time = (wrapper.attributes & LOG_APPEND_TIME) != 0
             self.segment.fixed_timestamp = wrapper.timestamp
         return 0
@@ -497,7 +499,6 @@ cdef class RecordReader:
 
     cdef int gather(self, Columns* out, int64_t most, int64_t most_bytes) except -1:
         cdef int room
-        cdef int64_t before
         while out.rows < most and out.key.length + out.value.length < most_bytes:
             try:
                 if not self.load():
@@ -511,7 +512,6 @@ cdef class RecordReader:
                 raise MemoryError
             if room > 0:
                 return 0
-            before = out.rows
             with nogil:
                 fill(out, &self.segment, most, most_bytes, self.from_offset)
             if self.segment.cursor.fault:
@@ -552,7 +552,7 @@ cdef class RecordReader:
             return make_record(self.origin, &raw)
 
     cdef int make_origin(self) except -1:
-        """Gives the segment's records bytes of their own, so that none keeps the whole data alive."""
+        """Gives the segment's records bytes of their own: none keeps the whole data alive."""
         cdef int64_t size = self.segment.cursor.end - self.segment.cursor.at
         cdef bytes copy
         if self.owner is None:

@@ -44,14 +44,13 @@ cdef inline object cut(const uint8_t* start, int32_t length):
 
 cdef tuple cut_headers(RawRecord* raw):
     cdef Cursor cursor
-    cdef int32_t place
     cdef int64_t length
     cdef const uint8_t* start
     cdef list headers = []
     cursor.at = raw.headers
     cursor.end = raw.headers + raw.headers_length
     cursor.fault = FAULT_NONE
-    for place in range(raw.header_count):
+    for _ in range(raw.header_count):
         length = read_varint(&cursor, 32)
         start = take(&cursor, length)
         name = (<const char*>start)[:length].decode("utf-8", "replace")
@@ -75,7 +74,7 @@ cdef class Record:
     ``key`` and ``value`` are bytes, or None for null; ``headers`` is a tuple of (name, value) pairs
     with order and duplicates kept. ``timestamp_ms`` is None where the message format has none,
     ``timestamp_type`` then -1, else 0 (set by the producer) or 1 (by the broker). ``attributes``
-    are those of the record's batch, or of the message in the old formats, which also have a ``crc``.
+    are those of the record's batch, or of the message in the old formats, which also have ``crc``.
 
     A handler can be tested with records built by hand::
 
@@ -89,7 +88,8 @@ cdef class Record:
     ):
         cdef bytes key_bytes = field_bytes("key", key)
         cdef bytes value_bytes = field_bytes("value", value)
-        cdef bytes header_bytes = encoded_headers(headers)
+        cdef tuple pairs = tuple(headers)
+        cdef bytes header_bytes = encoded_headers(pairs)
         cdef BatchOrigin origin = BatchOrigin.__new__(BatchOrigin)
         origin.owner = (key_bytes, value_bytes, header_bytes)
         origin.topic = topic
@@ -102,7 +102,7 @@ cdef class Record:
         self.raw.value = NULL if value_bytes is None else <uint8_t*>PyBytes_AS_STRING(value_bytes)
         self.raw.headers = <uint8_t*>PyBytes_AS_STRING(header_bytes)
         self.raw.headers_length = len(header_bytes)
-        self.raw.header_count = len(headers)
+        self.raw.header_count = len(pairs)
         self.raw.offset = offset
         self.raw.timestamp = -1 if timestamp_ms is None else timestamp_ms
         if timestamp_type is None:

@@ -15,7 +15,7 @@ cdef enum:
     CREATE_TIME = 0
     APPEND_TIME = 1
     NO_TIMESTAMP = -1            # magic 0 carries none
-    WIDE = 32                    # more than a record's fixed part takes in varints of three bytes
+    WIDE = 64                    # more than a record's fixed part, and what short copies overread
 
 cdef struct RawRecord:
     int64_t offset

@@ -1,7 +1,7 @@
 """A block of plain memory that library calls can write into."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 
 
 cdef class Slab:
@@ -27,4 +27,9 @@ cdef class Slab:
 
     def shrink(self, Py_ssize_t size):
         """Keeps the first ``size`` bytes; views taken before must be gone."""
-        self.size = min(self.size, size)
+        cdef void* memory
+        if size < self.size:
+            memory = realloc(self.memory, max(size, 1))
+            if memory != NULL:
+                self.memory = memory
+            self.size = size

@@ -6,7 +6,6 @@ with the column's name.
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free
 from libc.string cimport memset
 
 from karrow.records._arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
@@ -29,6 +28,7 @@ cdef int open_bytes(
 ) except -1:
     """A binary or string column of any layout; `first` is where the parent's row 0 is."""
     cdef bytes kind = schema.format
+    cdef int64_t last = array.offset + array.length
     source.first = first + array.offset
     if schema.dictionary != NULL:
         raise unfit(column, schema, "binary or string")
@@ -43,16 +43,16 @@ cdef int open_bytes(
     elif kind in (b"z", b"u"):
         source.kind = SMALL
         source.data = <const uint8_t*>array.buffers[2]
-        source.data_end = source.data + (<const int32_t*>source.offsets)[array.offset + array.length]
+        source.data_end = source.data + (<const int32_t*>source.offsets)[last]
     elif kind in (b"Z", b"U"):
         source.kind = LARGE
         source.data = <const uint8_t*>array.buffers[2]
-        source.data_end = source.data + (<const int64_t*>source.offsets)[array.offset + array.length]
+        source.data_end = source.data + (<const int64_t*>source.offsets)[last]
     elif kind.startswith(b"w:"):
         source.kind = FIXED
         source.width = int(kind[2:])
         source.data = <const uint8_t*>array.buffers[1]
-        source.data_end = source.data + (array.offset + array.length) * source.width
+        source.data_end = source.data + last * source.width
     else:
         raise unfit(column, schema, "binary or string")
     return 0

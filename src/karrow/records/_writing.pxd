@@ -102,4 +102,4 @@ cdef inline Field field_of(bytes value):
 
 
 cdef bytes field_bytes(str name, object value)
-cdef bytes encoded_headers(object headers)
+cdef bytes encoded_headers(tuple headers)

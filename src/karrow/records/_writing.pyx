@@ -1,9 +1,9 @@
 """What a caller may give as key, value and headers, turned into bytes."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t
 
-from karrow.records._cursor cimport varint_size, write_varint, zigzag
+from karrow.records._cursor cimport write_varint, zigzag
 
 from karrow.errors import LocalProtocolError
 
@@ -28,7 +28,7 @@ cdef bytes header_name(object name):
     return name.encode()
 
 
-cdef bytes encoded_headers(object headers):
+cdef bytes encoded_headers(tuple headers):
     """The headers of one record as they stand in a batch, without their count."""
     cdef list parts
     cdef bytes name

@@ -10,8 +10,8 @@ from karrow.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from karrow.records import Buffer
     from karrow.records._export import RecordColumns
+    from karrow.records.typing import Buffer
 
 
 def decode(

@@ -18,7 +18,7 @@ from karrow.records._slab import Slab
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from karrow.records import Buffer
+    from karrow.records.typing import Buffer
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 MAX_DECOMPRESSED_BYTES = 2**31 - 1024  # Arrow's 32-bit offsets must hold a batch
@@ -27,7 +27,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_MAX_RATIO = 32  # a three-byte copy gives 64 bytes at most
-_FIRST_GUESS_RATIO = 4
+_FIRST_GUESS_RATIO = 8  # untouched memory costs nothing, a second try all the work
 _MAX_GUESS_RATIO = 256
 _NO_ROOM = "failed to write whole buffer"
 
@@ -173,7 +173,8 @@ def find_codec(name: str | None, level: int | None = None) -> Codec | None:
     if codec is None:
         raise ConfigError(f"compression={name!r} is none of {', '.join(CODECS)} or None")
     if level is not None and (codec.levels is None or level not in codec.levels):
-        allowed = "no levels" if codec.levels is None else f"{codec.levels[0]} to {codec.levels[-1]}"
+        span = codec.levels
+        allowed = "no levels" if span is None else f"{span[0]} to {span[-1]}"
         raise ConfigError(f"level={level} does not fit compression={name!r}, which has {allowed}")
     return codec
 
