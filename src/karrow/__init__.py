@@ -10,11 +10,21 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from karrow import config as config
     from karrow import errors as errors
     from karrow import events as events
     from karrow import records as records
     from karrow import types as types
     from karrow import wire as wire
+    from karrow.config import TLS as TLS
+    from karrow.config import ClientConfig as ClientConfig
+    from karrow.config import MskIam as MskIam
+    from karrow.config import OAuthBearer as OAuthBearer
+    from karrow.config import Plain as Plain
+    from karrow.config import Scram as Scram
+    from karrow.config import Secret as Secret
+    from karrow.config import Token as Token
+    from karrow.config import sasl as sasl
     from karrow.records import Record as Record
     from karrow.types import AbortedTransaction as AbortedTransaction
     from karrow.types import AclBinding as AclBinding
@@ -60,12 +70,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "TLS",
     "AbortedTransaction",
     "AclBinding",
     "AclFilter",
     "AclOperation",
     "AclPermission",
     "BrokerInfo",
+    "ClientConfig",
     "ClusterDescription",
     "ClusterMetadata",
     "CommittedOffset",
@@ -83,37 +95,54 @@ __all__ = [
     "GroupMember",
     "JoinedGroup",
     "MemberDescription",
+    "MskIam",
     "NewPartitions",
     "NewTopic",
     "Node",
+    "OAuthBearer",
     "Offset",
     "OffsetResult",
     "OffsetSpec",
     "PartitionMetadata",
     "PatternType",
+    "Plain",
     "ProducerState",
     "Record",
     "RecordMetadata",
     "ResourceType",
+    "Scram",
     "ScramInfo",
     "ScramMechanism",
+    "Secret",
+    "Token",
     "TopicMetadata",
     "TopicPartition",
     "TransactionDescription",
     "TransactionListing",
     "UserScramDescription",
     "__version__",
+    "config",
     "errors",
     "events",
     "records",
+    "sasl",
     "types",
     "wire",
 ]
 
-_ROOMS = frozenset({"errors", "events", "records", "types", "wire"})
+_ROOMS = frozenset({"config", "errors", "events", "records", "types", "wire"})
 # Public names that are not values of karrow.types.
 _HOMES = {
+    "ClientConfig": "karrow.config",
+    "MskIam": "karrow.config",
+    "OAuthBearer": "karrow.config",
+    "Plain": "karrow.config",
     "Record": "karrow.records",
+    "Scram": "karrow.config",
+    "Secret": "karrow.config",
+    "TLS": "karrow.config",
+    "Token": "karrow.config",
+    "sasl": "karrow.config",
 }
 
 

@@ -1,0 +1,67 @@
+"""Makes src/karrow/config/options.py: keyword arguments as TypedDicts, from the option sets.
+
+So that ``Client(bootstrap, **options: Unpack[ClientOptions])`` is checked and completed by editors
+while each option is declared once, in its dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from generated import write_or_check
+
+from karrow.config.client import ClientConfig
+from karrow.config.option import Option, Options
+
+OUTPUT = Path(__file__).parent.parent / "src/karrow/config/options.py"
+SETS: dict[str, type[Options]] = {"ClientOptions": ClientConfig}
+
+HEAD = '''"""Keyword arguments of the clients, for type checkers and editors.
+
+Made by tools/make_options.py; edit the option sets.
+"""
+
+from __future__ import annotations
+
+import ssl
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from karrow.config.client import AddressMap, MetadataRecovery
+    from karrow.config.sasl import Mechanism
+    from karrow.config.tls import TLS
+
+'''
+
+
+def annotation(field: dataclasses.Field[object], about: Option) -> str:
+    """What callers may give: a duration also as a timedelta."""
+    given = str(field.type)
+    return given.replace("float", "float | timedelta") if about.unit == "seconds" else given
+
+
+def entry(field: dataclasses.Field[object]) -> str:
+    """One key, with its documentation as the comment that editors show."""
+    about: Option = field.metadata["option"]
+    return f'    {field.name}: {annotation(field, about)}\n    """{about.doc}"""\n'
+
+
+def typed_dict(name: str, options: type[Options]) -> str:
+    """One set of options; what is given by position is no keyword."""
+    fields = [f for f in dataclasses.fields(options) if not f.metadata["option"].positional]
+    head = f'class {name}(TypedDict, total=False):\n    """The options of {options.__name__}."""\n'
+    return "\n".join([head, *map(entry, fields)])
+
+
+def source() -> str:
+    """The whole of options.py."""
+    names = ", ".join(f'"{name}"' for name in SETS)
+    classes = "\n\n".join(typed_dict(name, options) for name, options in SETS.items())
+    return f"{HEAD}__all__ = [{names}]\n\n\n{classes}"
+
+
+if __name__ == "__main__":
+    write_or_check({OUTPUT: source()}, sys.argv[1:])
