@@ -30,6 +30,7 @@ cdef struct Columns:
     int64_t rows
     int64_t capacity
     int64_t timestamp_factor
+    int64_t last_offset          # of the last row
     ByteColumn key
     ByteColumn value
     int64_t* offset

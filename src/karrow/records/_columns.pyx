@@ -34,7 +34,7 @@ cdef enum:
     SHORT = 256                  # up to here copying in fixed steps beats memcpy
 
 # glibc hands freed memory back to the system as soon as a few megabytes lie free, unless the
-# program has freed a large block before: then it keeps up to twice that size (its dynamic threshold).
+# program has freed a large block before: then it keeps up to twice that (its dynamic threshold).
 # Without this one untouched block, every batch of some megabytes would fault its pages in anew,
 # which took longer than decoding it. (By Python's names: compilers drop a plain malloc and free.)
 PyMem_RawFree(PyMem_RawMalloc(8 * 1024 * 1024))
@@ -346,6 +346,7 @@ cdef bint put_row(
         ):
             return False
         columns.header_ends[row + 1] = <int32_t>columns.header_rows
+    columns.last_offset = record.offset
     columns.rows = row + 1
     return True
 
@@ -557,6 +558,8 @@ cdef bint fill_simple(
     if wanted & HEADERS:
         if not put_run_headers(columns, segment, &run):
             return False
+    if run.count:
+        columns.last_offset = run.offsets[run.count - 1]
     columns.rows = row + run.count
     return True
 

@@ -15,7 +15,7 @@ Rules:
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
@@ -99,7 +99,6 @@ cdef class RecordReader:
             print(record.offset, record.value)
     """
 
-    cdef Py_buffer source
     cdef object view
     cdef const uint8_t* start
     cdef int64_t size
@@ -118,27 +117,23 @@ cdef class RecordReader:
     cdef set active
     cdef bint check_crc
     cdef int64_t limit
-    cdef object failure
+    cdef tuple failure                   # what is wrong, a hint, the offset to go on at
     cdef readonly bint partial_tail
-
-    def __cinit__(self, *arguments, **keywords):
-        memset(&self.source, 0, sizeof(Py_buffer))
 
     def __init__(
         self, data, *, str topic=None, partition=None, from_offset=None, aborted=None,
         bint check_crc=True, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES,
     ):
-        if self.start != NULL:
+        if self.view is not None:
             raise LocalProtocolError("a RecordReader reads one piece of data, once")
         if not 0 < max_decompressed_bytes <= MAX_DECOMPRESSED_BYTES:
             raise ConfigError(
                 f"max_decompressed_bytes={max_decompressed_bytes} is outside 1 to "
                 f"{MAX_DECOMPRESSED_BYTES}"
             )
-        PyObject_GetBuffer(data, &self.source, PyBUF_SIMPLE)
         self.view = memoryview(data).cast("B")
-        self.start = <const uint8_t*>self.source.buf
-        self.size = self.source.len
+        self.start = <const uint8_t*>PyMemoryView_GET_BUFFER(self.view).buf
+        self.size = PyMemoryView_GET_BUFFER(self.view).len
         self._topic = topic
         self._partition = partition
         self.from_offset = INT64_MIN if from_offset is None else from_offset
@@ -148,9 +143,6 @@ cdef class RecordReader:
         if aborted is not None:
             self.aborted = sorted(((first, producer) for producer, first in aborted), reverse=True)
             self.active = set()
-
-    def __dealloc__(self):
-        PyBuffer_Release(&self.source)
 
     @property
     def topic(self):
@@ -178,7 +170,7 @@ cdef class RecordReader:
                 return 1
             self.close_segment()
             if self.failure is not None:
-                raise self.failure
+                raise self.error()
             if self.size - self.at < ENTRY_OVERHEAD + MIN_LENGTH:
                 return self.finish()
             length = load32(self.start + self.at + LENGTH_AT)
@@ -212,11 +204,16 @@ cdef class RecordReader:
 
     cdef int damage(self, str what, object next_offset) except -1:
         """Notes the failure for every later call, and raises it."""
-        self.failure = CorruptRecordError(
-            what, offset=self.segment_offset, next_offset=next_offset, position=self.segment_at,
-            topic=self._topic, partition=self._partition,
+        self.failure = (what, None, next_offset)
+        raise self.error()
+
+    cdef object error(self):
+        """The failure as an error; a new one each time, since a raised one holds frames."""
+        what, hint, next_offset = self.failure
+        return CorruptRecordError(
+            what, hint=hint, offset=self.segment_offset, next_offset=next_offset,
+            position=self.segment_at, topic=self._topic, partition=self._partition,
         )
-        raise self.failure
 
     cdef int load_batch(self, int64_t length) except -1:
         cdef const uint8_t* start = self.start + self.at
@@ -313,12 +310,8 @@ cdef class RecordReader:
         try:
             return decompress(codec, self.view[begin:end], self.limit, magic=magic)
         except RemoteProtocolError as error:
-            self.failure = CorruptRecordError(
-                error.message, hint=error.hint, offset=self.segment_offset,
-                next_offset=next_offset, position=self.segment_at, topic=self._topic,
-                partition=self._partition,
-            )
-        raise self.failure
+            self.failure = (error.message, error.hint, next_offset)
+        raise self.error()
 
     # ---- loading messages, magic 0 and 1
 
@@ -437,12 +430,10 @@ cdef class RecordReader:
         """Passes over the damaged batch that the last call raised for; False if there is none."""
         if self.failure is None:
             return False
-        if self.failure.next_offset is None:
-            self.at = max(self.at, self.segment_at + 1)
-            if self.at == self.segment_at + 1:
-                self.at = self.size
-        else:
-            self.pass_over(self.failure.next_offset)
+        if self.failure[2] is not None:
+            self.pass_over(self.failure[2])
+        elif self.at == self.segment_at:
+            self.at = self.size              # not even its length is known
         self.failure = None
         self.segment.remaining = 0
         self.segment.next_offset = 0
@@ -517,7 +508,7 @@ cdef class RecordReader:
             if self.segment.cursor.fault:
                 self.hold_fault(out.rows)
                 return 0
-            self.settle()
+            self.settle(out)
         return 0
 
     cdef int hold_fault(self, int64_t rows) except -1:
@@ -528,10 +519,12 @@ cdef class RecordReader:
                 raise
         return 0
 
-    cdef void settle(self) noexcept:
-        """After reading in the segment: moves the position past it once it is through."""
+    cdef void settle(self, Columns* out) noexcept:
+        """After reading in the segment: moves the position past the last row, or past its end."""
         if self.segment.remaining == 0:
             self.close_segment()
+        elif out.rows and out.last_offset >= self._next_offset:
+            self._next_offset = out.last_offset + 1
 
     def __iter__(self):
         return self
@@ -549,6 +542,8 @@ cdef class RecordReader:
             if raw.offset < self.from_offset:
                 continue
             self._next_offset = raw.offset + 1
+            if self.segment.remaining == 0 and self.segment.next_offset > raw.offset:
+                self._next_offset = self.segment.next_offset
             return make_record(self.origin, &raw)
 
     cdef int make_origin(self) except -1:
