@@ -99,8 +99,10 @@ def by_records(data: bytes, options: int) -> tuple[list[Row], list[str]]:
     damage: list[str] = []
     while True:
         try:
-            for r in source:
-                rows.append((r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value, r.headers))
+            rows.extend(
+                (r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value, r.headers)
+                for r in source
+            )
         except CorruptRecordError as error:
             damage.append(str(error))
             assert source.skip_damaged()
@@ -110,13 +112,13 @@ def by_records(data: bytes, options: int) -> tuple[list[Row], list[str]]:
 
 def seeds(rng: random.Random) -> list[bytes]:
     """Valid data of every format and codec, with and without keys and headers."""
-    made = []
-    for magic in (0, 1, 2):
-        for codec in (None, "gzip", "snappy", "lz4", "zstd"):
-            if magic == 2 or codec != "zstd":
-                made.append(_options(rng) + _batch(rng, magic, codec) + _batch(rng, magic, None))
-    made.append(_options(rng) + b"".join(_transaction(rng) for _ in range(4)))
-    return made
+    made = [
+        _options(rng) + _batch(rng, magic, codec) + _batch(rng, magic, None)
+        for magic in (0, 1, 2)
+        for codec in (None, "gzip", "snappy", "lz4", "zstd")
+        if magic == 2 or codec != "zstd"
+    ]
+    return [*made, _options(rng) + b"".join(_transaction(rng) for _ in range(4))]
 
 
 def _options(rng: random.Random) -> bytes:
