@@ -25,6 +25,8 @@ MetadataRecovery = Literal["rebootstrap", "none"]
 AddressMap = Callable[[str, int], tuple[str, int]]
 
 MEBIBYTE = 1024 * 1024
+# Options that grow up to the one called NAME_max.
+PAIRED = ("connect_timeout", "reconnect_backoff", "retry_backoff")
 MAX_BUFFER_BYTES = 2**31 - 1
 
 
@@ -222,7 +224,7 @@ class ClientConfig(Options):
         self._check_security()
 
     def _check_pairs(self) -> None:
-        for name in ("connect_timeout", "reconnect_backoff", "retry_backoff"):
+        for name in PAIRED:
             if getattr(self, name) > getattr(self, f"{name}_max"):
                 raise ConfigError(f"{name} is above {name}_max")
 

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 ScramName = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
-SCRAM_NAMES = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+SCRAM_NAMES: tuple[ScramName, ScramName] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MSK_NAME = "AWS_MSK_IAM"
 
 

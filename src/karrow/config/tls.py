@@ -33,11 +33,11 @@ class TLS:
     """How to prove who we are and whom to believe; files or text, in PEM.
 
     Without ``ca`` the system's certificates count. ``key`` may stand in the same file as
-    ``certificate``. The broker's host name is always checked, unless ``verify=False`` switches off
-    every check: then anybody in between can read along.
+    ``certificate``. ``verify_hostname=False`` accepts any broker with a certificate that ``ca``
+    signed, ``verify=False`` anybody at all, who can then read along; both are logged as warnings.
 
-    >>> TLS(ca="/etc/kafka/ca.pem", key_password="hunter2")
-    TLS(ca='/etc/kafka/ca.pem', certificate=None, key=None, key_password=***, verify=True)
+    >>> TLS(certificate="client.pem", key_password="hunter2").key_password
+    ***
     """
 
     __module__ = "karrow"
@@ -47,6 +47,7 @@ class TLS:
     key: str | os.PathLike[str] | Secret | None
     key_password: Secret | None
     verify: bool
+    verify_hostname: bool
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class TLS:
         key: Pem | None = None,
         key_password: str | Secret | None = None,
         verify: bool = True,
+        verify_hostname: bool = True,
     ) -> None:
         if key is not None and certificate is None:
             raise ConfigError("tls.key is given without tls.certificate")
@@ -65,6 +67,7 @@ class TLS:
         set_field(self, "key", _hidden(key))
         set_field(self, "key_password", None if key_password is None else Secret(key_password))
         set_field(self, "verify", verify)
+        set_field(self, "verify_hostname", verify_hostname)
 
     @classmethod
     def from_env(
@@ -72,14 +75,18 @@ class TLS:
     ) -> TLS | None:
         """From KARROW_TLS_CA, _CERTIFICATE, _KEY, _KEY_PASSWORD and _VERIFY; None without any."""
         environ = os.environ if environ is None else environ
-        names = ("ca", "certificate", "key", "key_password")
-        given = {n: environ[v] for n in names if (v := f"{prefix}{n.upper()}") in environ}
         verify = environ.get(f"{prefix}VERIFY", "true").strip().lower()
         if verify not in ("true", "false"):
             raise ConfigError(f"{prefix}VERIFY={verify!r} is neither true nor false")
-        if not given and f"{prefix}VERIFY" not in environ:
+        if not any(name.startswith(prefix) for name in environ):
             return None
-        return cls(**given, verify=verify == "true")
+        return cls(
+            ca=environ.get(f"{prefix}CA"),
+            certificate=environ.get(f"{prefix}CERTIFICATE"),
+            key=environ.get(f"{prefix}KEY"),
+            key_password=environ.get(f"{prefix}KEY_PASSWORD"),
+            verify=verify == "true",
+        )
 
     def context(self) -> ssl.SSLContext:
         """A context for clients, TLS 1.2 or newer; ConfigError names what does not load."""
@@ -91,9 +98,10 @@ class TLS:
             _load_authorities(context, self.ca)
         if self.certificate is not None:
             self._load_certificate(context, self.certificate)
-        if not self.verify:
-            _log.warning("TLS without verification: the broker's identity is not checked")
+        if not (self.verify and self.verify_hostname):
+            _log.warning("TLS without verification: the broker may be anybody")
             context.check_hostname = False
+        if not self.verify:
             context.verify_mode = ssl.CERT_NONE
         return context
 
