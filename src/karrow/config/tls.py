@@ -196,8 +196,9 @@ _REASONS = {
 
 
 def _why(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or ""
-    return _REASONS.get(reason.replace(" ", "_").upper(), reason.lower() or str(error))
+    said = getattr(error, "reason", None) or str(error)
+    known = said.replace(" ", "_").upper()
+    return next((why for reason, why in _REASONS.items() if reason in known), said)
 
 
 @contextlib.contextmanager
