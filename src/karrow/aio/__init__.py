@@ -1,0 +1,1 @@
+"""The client itself: asyncio, one loop, no thread."""

@@ -1,0 +1,1 @@
+"""What AsyncClient offers, one file per noun."""

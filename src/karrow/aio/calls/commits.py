@@ -1,0 +1,302 @@
+"""Offsets that groups store: committing them, reading them back, what is still unread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from karrow.aio.calls.base import Reply, Request
+from karrow.aio.calls.offsets import OffsetCalls
+from karrow.errors import (
+    ConfigError,
+    KarrowError,
+    RemoteProtocolError,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from karrow.net.retry import is_commit_retriable
+from karrow.types import CommittedOffset, Node, TopicPartition
+
+if TYPE_CHECKING:
+    from karrow.net.connection import Connection
+
+    Committable = int | tuple[int, str] | CommittedOffset
+    Topics = Iterable[str | tuple[str, int | Iterable[int]]] | Mapping[str, Iterable[int]]
+
+# The OffsetCommit versions with members, with retention, with static members, with topic ids.
+FIRST_WITH_MEMBERS = 1
+RETENTION = (2, 4)
+FIRST_WITH_INSTANCE = 7
+COMMIT_IDS_SINCE = 10
+# The OffsetFetch versions that can ask for all topics, for stable offsets, for many groups.
+FIRST_WITH_ALL = 2
+FIRST_WITH_STABLE = 7
+FIRST_WITH_GROUPS = 8
+FETCH_IDS_SINCE = 10
+
+
+class CommitCalls(OffsetCalls):
+    """Calls about the offsets of groups."""
+
+    default_group: str | None
+
+    async def commit_offsets(
+        self,
+        group: str | None,
+        offsets: Mapping[tuple[str, int], Committable],
+        *,
+        generation: int = -1,
+        member_id: str = "",
+        instance_id: str | None = None,
+        retention: float | None = None,
+        api_version: int | None = None,
+        retries: int | None = None,
+    ) -> None:
+        """Store offsets for a group: an offset, (offset, metadata) or a CommittedOffset for each.
+
+        None is the default group. ``generation`` and ``member_id`` are those of a member; without
+        them the group must be empty. ``retention`` in seconds only exists in versions 2 to 4.
+        """
+        name = self._group(group)
+        wanted = {TopicPartition(*key): _committable(value) for key, value in offsets.items()}
+
+        def body(version: int, connection: Connection) -> dict[str, Any]:
+            require = connection.versions.require
+            if generation != -1 or member_id:
+                require("OffsetCommit", version, "a member", FIRST_WITH_MEMBERS)
+            if instance_id is not None:
+                require("OffsetCommit", version, "an instance id", FIRST_WITH_INSTANCE)
+            if retention is not None:
+                require("OffsetCommit", version, "a retention time", *RETENTION)
+            return {
+                "group_id": name,
+                "generation_id_or_member_epoch": generation,
+                "member_id": member_id,
+                "group_instance_id": instance_id,
+                "retention_time_ms": -1 if retention is None else round(retention * 1000),
+                "topics": self._committed_topics(left, version),
+            }
+
+        left: dict[TopicPartition, CommittedOffset] = {}
+
+        async def ask(keys: list[TopicPartition]) -> dict[TopicPartition, KarrowError | None]:
+            left.clear()
+            left.update((key, wanted[key]) for key in keys)
+            request = Request(
+                "OffsetCommit",
+                Node.coordinator(name),
+                body,
+                api_version,
+                most=None if retention is None else RETENTION[1],
+                topics=tuple({key.topic for key in keys}),
+                ids_since=COMMIT_IDS_SINCE,
+            )
+            outcomes = self._read_committed(await self._send(request), keys)
+            self._learn_all(outcomes.values(), request.to)
+            return outcomes
+
+        await self._call_many(
+            wanted, ask, "commit_offsets", retries=retries, retryable=is_commit_retriable
+        )
+
+    def _committed_topics(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], version: int
+    ) -> list[dict[str, Any]]:
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), stored in offsets.items():
+            entry = {
+                "partition_index": partition,
+                "committed_offset": stored.offset,
+                "committed_leader_epoch": -1
+                if stored.leader_epoch is None
+                else stored.leader_epoch,
+                "committed_metadata": stored.metadata,
+            }
+            topics.setdefault(topic, []).append(entry)
+        return [
+            {**self._topic(topic, version, COMMIT_IDS_SINCE), "partitions": entries}
+            for topic, entries in topics.items()
+        ]
+
+    def _read_committed(
+        self, reply: Reply, keys: list[TopicPartition]
+    ) -> dict[TopicPartition, KarrowError | None]:
+        codes = {
+            (self._topic_name(topic, reply.version, COMMIT_IDS_SINCE), entry.partition_index): entry
+            for topic in reply.message.topics
+            for entry in topic.partitions
+        }
+        outcomes: dict[TopicPartition, KarrowError | None] = {}
+        for key in keys:
+            context = reply.context("OffsetCommit", topic=key.topic, partition=key.partition)
+            entry = codes.get(key)
+            if entry is None:
+                outcomes[key] = RemoteProtocolError("the answer lacks the partition", **context)
+            else:
+                outcomes[key] = error_for(entry.error_code, **context)
+        return outcomes
+
+    async def committed_offsets(
+        self,
+        group: str | None = None,
+        topics: Topics | None = None,
+        *,
+        stable: bool = False,
+        api_version: int | None = None,
+        retries: int | None = None,
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The offsets a group has stored; ``offset`` is None where it has none.
+
+        ``topics`` are names, (topic, partition) or (topic, partitions) pairs, or a mapping of
+        topics to partitions; None is everything that is stored. ``stable`` waits for transactions
+        that are about to store offsets (KIP-447).
+        """
+        name = self._group(group)
+        wanted = None if topics is None else await self._partitions(topics, retries)
+
+        def body(version: int, connection: Connection) -> dict[str, Any]:
+            if wanted is None:
+                connection.versions.require("OffsetFetch", version, "all topics", FIRST_WITH_ALL)
+            if stable:
+                connection.versions.require("OffsetFetch", version, "stable", FIRST_WITH_STABLE)
+            entries = None
+            if wanted is not None:
+                entries = [
+                    {
+                        **self._topic(topic, version, FETCH_IDS_SINCE),
+                        "partition_indexes": partitions,
+                    }
+                    for topic, partitions in wanted.items()
+                ]
+            question: dict[str, Any] = {"group_id": name, "topics": entries}
+            if version >= FIRST_WITH_GROUPS:
+                return {"groups": [question], "require_stable": stable}
+            return {**question, "require_stable": stable} if stable else question
+
+        # An answer about everything may hold ids of topics that we have never heard of.
+        most = FETCH_IDS_SINCE - 1 if wanted is None else None
+        request = Request(
+            "OffsetFetch",
+            Node.coordinator(name),
+            body,
+            api_version,
+            most=most,
+            topics=tuple(wanted or ()),
+            ids_since=FETCH_IDS_SINCE,
+        )
+        return await self._call(
+            request,
+            lambda reply: self._read_stored(reply, name),
+            retries=retries,
+            retryable=is_commit_retriable,
+        )
+
+    def _read_stored(self, reply: Reply, group: str) -> dict[TopicPartition, CommittedOffset]:
+        context = reply.context("OffsetFetch", group=group)
+        answer = reply.message
+        if reply.version >= FIRST_WITH_GROUPS:
+            answer = next((one for one in answer.groups if one.group_id == group), None)
+            if answer is None:
+                raise RemoteProtocolError("the answer does not speak of the group", **context)
+        error = error_for(answer.error_code, **context)
+        if error is not None:
+            raise error
+        stored: dict[TopicPartition, CommittedOffset] = {}
+        for topic in answer.topics:
+            name = self._topic_name(topic, reply.version, FETCH_IDS_SINCE)
+            for entry in topic.partitions:
+                key = TopicPartition(name or str(topic.topic_id), entry.partition_index)
+                stored[key] = _stored(entry, reply, key)
+        return stored
+
+    async def unread_offsets(
+        self,
+        topic: str | tuple[str, Sequence[int]],
+        group: str | None = None,
+        limit: int | None = None,
+        *,
+        retries: int | None = None,
+    ) -> list[tuple[int, int]]:
+        """The (partition, offset) pairs that a group has not read, all or the next ``limit``.
+
+        A partition without a stored offset is unread from its start. Partitions take turns, so
+        that a limit does not favour one. Without a limit the list is as long as the lag.
+        """
+        name, partitions = topic if isinstance(topic, tuple) else (topic, None)
+        asked: Topics = [name] if partitions is None else {name: partitions}
+        stored = await self.committed_offsets(group, asked, retries=retries)
+        ends = await self.list_offsets(dict.fromkeys(stored, "latest"), retries=retries)
+        starts = await self.list_offsets(dict.fromkeys(stored, "earliest"), retries=retries)
+        unread = {}
+        for key, place in stored.items():
+            first = starts[key].offset or 0
+            begin = first if place.offset is None else max(first, place.offset)
+            unread[key.partition] = range(begin, ends[key].offset or 0)
+        return list(islice(_in_turns(unread), limit))
+
+    def _group(self, group: str | None) -> str:
+        chosen = self.default_group if group is None else group
+        if chosen is None:
+            raise ConfigError("no group is named", hint="name one, or set default_group")
+        return chosen
+
+    async def _partitions(self, topics: Topics, retries: int | None) -> dict[str, list[int]]:
+        """Topics with their partitions; those of a bare name come from the metadata."""
+        found: dict[str, list[int]] = {}
+        for item in topics.items() if isinstance(topics, Mapping) else topics:
+            if isinstance(item, str):
+                numbers: Iterable[int] = await self._numbers(item, retries)
+                name = item
+            else:
+                name, chosen = item
+                numbers = [chosen] if isinstance(chosen, int) else chosen
+            known = found.setdefault(name, [])
+            known += [number for number in numbers if number not in known]
+        return found
+
+    async def _numbers(self, topic: str, retries: int | None) -> list[int]:
+        async def attempt() -> list[int]:
+            return sorted((await self._cluster.topic(topic)).partitions)
+
+        return await self._attempts(attempt, retries=retries)
+
+
+def _committable(value: Committable) -> CommittedOffset:
+    if isinstance(value, CommittedOffset):
+        stored = value
+    elif isinstance(value, tuple):
+        stored = CommittedOffset(value[0], metadata=value[1])
+    else:
+        stored = CommittedOffset(value)
+    if not isinstance(stored.offset, int) or stored.offset < 0:
+        raise ConfigError(f"offset {stored.offset!r} cannot be committed")
+    return stored
+
+
+def _stored(entry: Any, reply: Reply, key: TopicPartition) -> CommittedOffset:
+    """One partition's stored offset; its error, if it has one, is raised."""
+    context = reply.context("OffsetFetch", topic=key.topic, partition=key.partition)
+    error = error_for(entry.error_code, **context)
+    # Version 0 reads ZooKeeper, and says so when nothing is stored there.
+    if error is not None and not (
+        reply.version == 0 and isinstance(error, UnknownTopicOrPartition)
+    ):
+        raise error
+    return CommittedOffset(
+        entry.committed_offset if entry.committed_offset >= 0 else None,
+        entry.committed_leader_epoch if entry.committed_leader_epoch >= 0 else None,
+        entry.metadata or "",
+    )
+
+
+def _in_turns(ranges: Mapping[int, range]) -> Iterable[tuple[int, int]]:
+    """One offset of each partition after the other, until all are through."""
+    left = {partition: iter(offsets) for partition, offsets in sorted(ranges.items())}
+    while left:
+        for partition in list(left):
+            offset = next(left[partition], None)
+            if offset is None:
+                del left[partition]
+            else:
+                yield partition, offset
