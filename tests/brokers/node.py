@@ -1,0 +1,153 @@
+"""One broker of a cluster, which can be killed, paused and brought back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.brokers import artifacts, users
+from tests.brokers.connection import RawConnection
+from tests.brokers.process import JavaProcess
+from tests.brokers.properties import HOST, ZOOKEEPER_SESSION, Place, write_properties
+from tests.brokers.zookeeper import TICK
+
+START_TIMEOUT = 90.0
+POLL = 0.03
+
+
+class KafkaNode:
+    """A broker on fixed ports with data that outlives its process."""
+
+    def __init__(self, release: artifacts.Release, place: Place, jvm: Sequence[str]) -> None:
+        self.id = place.node_id
+        self.ports = place.ports
+        self._release = release
+        self._place = place
+        self._jvm = jvm
+        self._properties = place.folder / "server.properties"
+        self._process = JavaProcess(
+            f"Kafka {release.version} node {self.id}", place.folder / "server.log"
+        )
+        self.paused = False
+        self._killed_at = -ZOOKEEPER_SESSION - 2 * TICK
+        self._archive: Path | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive, be it paused."""
+        return self._process.running
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def prepare(self, properties: dict[str, str], cluster_id: str, checkpoint: Path | None) -> None:
+        """Write what the broker reads at its first start."""
+        data = self._place.folder / "data"
+        data.mkdir(parents=True)
+        write_properties(self._properties, properties)
+        (self._place.folder / "log4j.properties").write_text(artifacts.LOG4J)
+        jaas = f"KafkaServer {{\n  {users.plain_module()}\n}};\n"
+        (self._place.folder / "jaas.conf").write_text(jaas)
+        if checkpoint is not None:
+            shutil.copyfile(checkpoint, data / "bootstrap.checkpoint")
+            meta = {"version": "1", "cluster.id": cluster_id, "node.id": str(self.id)}
+            write_properties(data / "meta.properties", meta | {"directory.id": new_id()})
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it, again on the same ports and data."""
+        if self._release.zookeeper:
+            # ZooKeeper takes the dead broker for alive until its session ends.
+            expected = self._killed_at + ZOOKEEPER_SESSION + 2 * TICK
+            time.sleep(max(0.0, expected - time.monotonic()))
+        self._process.start(self._command())
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Wait until the broker counts itself in, or raise with the tail of its log."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._is_ready():
+            if not self.running:
+                raise self._process.died()
+            if time.monotonic() > deadline:
+                raise self._process.died(f"was not ready after {START_TIMEOUT:g} s")
+            time.sleep(POLL)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._killed_at = time.monotonic()
+        self.paused = False
+
+    def stop(self) -> None:
+        """An orderly shutdown, which hands over leadership first."""
+        self.paused = False
+        self._process.stop()
+        self._keep_archive()
+
+    def pause(self) -> None:
+        """SIGSTOP: the port stays open, the kernel accepts connections, nobody answers."""
+        self.paused = True
+        self._process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.paused = False
+        self._process.signal(signal.SIGCONT)
+
+    def logs(self) -> str:
+        """Everything the broker has written."""
+        return self._process.log.read_text("utf-8", "replace")
+
+    def connect(self, listener: str = "PLAINTEXT", timeout: float = 10.0) -> RawConnection:
+        """A connection without TLS or login."""
+        return RawConnection(HOST, self.ports[listener], timeout=timeout)
+
+    def _command(self) -> list[str]:
+        libraries = self._release.libraries()
+        folder = self._place.folder
+        options = [
+            f"-Dlog4j.configuration=file:{folder}/log4j.properties",
+            f"-Djava.security.auth.login.config={folder}/jaas.conf",
+            "-Dzookeeper.sasl.client=false",
+        ]
+        archive = artifacts.class_archive(libraries)
+        if archive.exists():
+            options.append(f"-XX:SharedArchiveFile={archive}")
+        else:
+            self._archive = archive.with_name(f"{archive.name}.{os.getpid()}.{self.id}")
+            options.append(f"-XX:ArchiveClassesAtExit={self._archive}")
+        command = artifacts.java(libraries, *options, jvm=self._jvm)
+        return [*command, "kafka.Kafka", str(self._properties)]
+
+    def _keep_archive(self) -> None:
+        """Java writes its classes down at an orderly end; the next start needs half the time."""
+        if self._archive is not None and self._archive.exists():
+            self._archive.replace(artifacts.class_archive(self._release.libraries()))
+        self._archive = None
+
+    def _is_ready(self) -> bool:
+        try:
+            with self.connect(timeout=2.0) as connection:
+                # Version 1 is the oldest with a controller, and every release has it.
+                metadata = connection.request("Metadata", {"topics": []}, 1)
+        except OSError:
+            return False
+        members = {broker.node_id for broker in metadata.brokers}
+        return self.id in members and metadata.controller_id in members
+
+
+def new_id() -> str:
+    """A random id in Kafka's spelling, which must not begin with a dash."""
+    while True:
+        text = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not text.startswith("-"):
+            return text
