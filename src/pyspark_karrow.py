@@ -1,1 +1,1 @@
-"""Spark imports every top-level ``pyspark_*`` module it finds; karrow's data source registers here."""
+"""Spark imports every top-level ``pyspark_*`` module: karrow's data source will register here."""

@@ -125,7 +125,9 @@ def _options(rng: random.Random) -> bytes:
     return bytes([rng.randrange(256)])
 
 
-def _batch(rng: random.Random, magic: int, codec: str | None, **stamp: int) -> bytes:
+def _batch(
+    rng: random.Random, magic: int, codec: str | None, producer_id: int | None = None
+) -> bytes:
     builder = records.BatchBuilder(magic=magic, compression=codec)
     for _ in range(rng.randint(1, 200)):
         builder.append(
@@ -134,7 +136,10 @@ def _batch(rng: random.Random, magic: int, codec: str | None, **stamp: int) -> b
             timestamp_ms=rng.randrange(2 ** rng.randint(1, 45)),
             headers=_headers(rng) if magic == 2 else (),
         )
-    return builder.build(base_offset=rng.randrange(2 ** rng.randint(1, 60)), **stamp)
+    base_offset = rng.randrange(2 ** rng.randint(1, 60))
+    if producer_id is None:
+        return builder.build(base_offset=base_offset)
+    return builder.build(base_offset=base_offset, producer_id=producer_id, transactional=True)
 
 
 def _headers(rng: random.Random) -> list[tuple[str, bytes | None]]:
@@ -146,7 +151,7 @@ def _headers(rng: random.Random) -> list[tuple[str, bytes | None]]:
 
 def _transaction(rng: random.Random) -> bytes:
     producer = rng.choice((1, 2, 3))
-    data = _batch(rng, 2, None, producer_id=producer, transactional=True)
+    data = _batch(rng, 2, None, producer)
     marker = records.BatchBuilder()
     marker.append(b"\x00\x00\x00" + rng.choice((b"\x00", b"\x01", b"\x09")), b"\x00" * 6)
     return data + marker.build(
