@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from karrow import records as records
     from karrow import types as types
     from karrow import wire as wire
+    from karrow.aio.client import AsyncClient as AsyncClient
     from karrow.config import TLS as TLS
     from karrow.config import ClientConfig as ClientConfig
     from karrow.config import MskIam as MskIam
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from karrow.config import Secret as Secret
     from karrow.config import Token as Token
     from karrow.config import sasl as sasl
+    from karrow.net import retry as retry
     from karrow.records import Record as Record
+    from karrow.sync.client import Client as Client
     from karrow.types import AbortedTransaction as AbortedTransaction
     from karrow.types import AclBinding as AclBinding
     from karrow.types import AclFilter as AclFilter
@@ -76,7 +79,9 @@ __all__ = [
     "AclFilter",
     "AclOperation",
     "AclPermission",
+    "AsyncClient",
     "BrokerInfo",
+    "Client",
     "ClientConfig",
     "ClusterDescription",
     "ClusterMetadata",
@@ -125,6 +130,7 @@ __all__ = [
     "errors",
     "events",
     "records",
+    "retry",
     "sasl",
     "types",
     "wire",
@@ -133,6 +139,8 @@ __all__ = [
 _ROOMS = frozenset({"config", "errors", "events", "records", "types", "wire"})
 # Public names that are not values of karrow.types.
 _HOMES = {
+    "AsyncClient": "karrow.aio.client",
+    "Client": "karrow.sync.client",
     "ClientConfig": "karrow.config",
     "MskIam": "karrow.config",
     "OAuthBearer": "karrow.config",
@@ -142,6 +150,7 @@ _HOMES = {
     "Secret": "karrow.config",
     "TLS": "karrow.config",
     "Token": "karrow.config",
+    "retry": "karrow.net",
     "sasl": "karrow.config",
 }
 

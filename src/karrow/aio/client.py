@@ -9,6 +9,7 @@ from karrow.aio.calls.base import Reply, Request
 from karrow.aio.calls.commits import CommitCalls
 from karrow.aio.calls.fetch import FetchCalls
 from karrow.aio.calls.groups import GroupCalls
+from karrow.aio.calls.membership import MembershipCalls
 from karrow.aio.calls.metadata import MetadataCalls
 from karrow.aio.calls.produce import ProduceCalls
 from karrow.aio.calls.topics import TopicCalls
@@ -24,7 +25,15 @@ if TYPE_CHECKING:
     from karrow.wire.codec import Body
 
 
-class AsyncClient(MetadataCalls, ProduceCalls, FetchCalls, CommitCalls, GroupCalls, TopicCalls):
+class AsyncClient(
+    MetadataCalls,
+    ProduceCalls,
+    FetchCalls,
+    CommitCalls,
+    GroupCalls,
+    MembershipCalls,
+    TopicCalls,
+):
     """Speaks to a cluster call by call; nothing happens between calls.
 
     Making one opens no connection. Each call finds its broker, negotiates the version unless

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
@@ -168,7 +169,13 @@ def _closing_on_error(connection: Connection) -> Iterator[None]:
 
 
 async def resolve_name(host: str, port: int) -> list[Address]:
-    """All addresses of a name, as the system's resolver orders them."""
+    """All addresses of a name, as the system's resolver orders them.
+
+    A number needs no resolver, and so no thread for it.
+    """
+    with contextlib.suppress(ValueError):
+        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+        return [(family, socket.SOCK_STREAM, 0, "", (host, port))]
     loop = asyncio.get_running_loop()
     return [*await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 

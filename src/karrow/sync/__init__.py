@@ -1,0 +1,1 @@
+"""The blocking face: thin typed twins of the Async classes, over one background loop."""

@@ -1,0 +1,159 @@
+"""One background event loop per process, for everything that is called without await.
+
+Rules:
+- It starts with the first call, never at import. Its thread is a daemon and ends with the process.
+- It belongs to one process. A forked child forgets it and starts its own when it needs one; what
+  was open in the parent says so when the child uses it (see net.cluster).
+- A call from the loop's own thread would wait for itself, so it is refused. A call from inside any
+  other running loop, as in a notebook, works and blocks that loop's thread.
+- Ctrl-C while waiting cancels the coroutine, waits for it to clean up, and goes on to the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import importlib
+import importlib.util
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as WaitTimeout
+from typing import Any, TypeVar
+
+from karrow.errors import StateError
+
+T = TypeVar("T")
+
+# How long an interrupted call may take to put its things in order.
+CLEAN_UP = 5.0
+EXIT_WAIT = 2.0
+
+
+class BackgroundLoop:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self.loop = _new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="karrow", daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller is on the loop's own thread."""
+        return threading.current_thread() is self._thread
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for what it returns."""
+        done = threading.Event()
+        future = asyncio.run_coroutine_threadsafe(_noted(coroutine, done), self.loop)
+        try:
+            return future.result()
+        except (KeyboardInterrupt, SystemExit):
+            self._interrupt(future, done)
+            raise
+
+    def _interrupt(self, future: Future[Any], done: threading.Event) -> None:
+        future.cancel()
+        with contextlib.suppress(CancelledError, WaitTimeout):
+            done.wait(CLEAN_UP)
+
+    def stop(self) -> None:
+        """End the loop; what still runs on it is cancelled."""
+        if self.loop.is_closed():
+            return
+        with contextlib.suppress(RuntimeError):
+            asyncio.run_coroutine_threadsafe(_cancel_all(), self.loop).result(EXIT_WAIT)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(EXIT_WAIT)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+
+async def _noted(coroutine: Coroutine[Any, Any, T], done: threading.Event) -> T:
+    try:
+        return await coroutine
+    finally:
+        done.set()
+
+
+async def _cancel_all() -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed (the extra ``speed``), else asyncio's own."""
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
+    return loop
+
+
+class _Process:
+    """What belongs to this process: the loop, if it has one, and what to do before it ends."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.background: BackgroundLoop | None = None
+        self.farewells: list[Callable[[], object]] = []
+
+
+_process = _Process()
+
+
+def _forget() -> None:
+    """In a forked child: the parent's thread does not exist here, nor who held its lock."""
+    global _process  # noqa: PLW0603 - one loop per process is the point
+    _process = _Process()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def background() -> BackgroundLoop:
+    """The loop of this process, started if there is none."""
+    process = _process
+    found = process.background
+    if found is not None:
+        return found
+    with process.lock:
+        if process.background is None:
+            process.background = BackgroundLoop()
+            atexit.register(_finish, process, os.getpid())
+        return process.background
+
+
+def run(coroutine: Coroutine[Any, Any, T], twin: str) -> T:
+    """Run a coroutine from a thread that is not the loop's; ``twin`` is the class to use there."""
+    found = background()
+    if found.is_here:
+        coroutine.close()
+        raise StateError(
+            "a blocking call on karrow's own loop would wait for itself",
+            hint=f"use {twin} and await it",
+        )
+    return found.run(coroutine)
+
+
+def at_exit(farewell: Callable[[], object]) -> None:
+    """Call ``farewell`` before the loop ends with the process, in the thread that ends it."""
+    _process.farewells.append(farewell)
+
+
+def _finish(process: _Process, pid: int) -> None:
+    if pid != os.getpid() or process.background is None:
+        return
+    for farewell in process.farewells:
+        with contextlib.suppress(Exception):
+            farewell()
+    process.background.stop()
