@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import importlib
 import os
 import re
@@ -91,7 +91,7 @@ session_token=None))
         keys = self.keys
         if self.provider is not None:
             keys = _keys(await call_provider(self.provider))
-        text, expires_ms = await asyncio.to_thread(_sign, region, keys)
+        text, expires_ms = await call_provider(functools.partial(_sign, region, keys))
         return Token(text, expires_ms / 1000)
 
     def _region(self, host: str) -> str:

@@ -144,6 +144,18 @@ def test_missing_credentials_are_named(signer: Signer, monkeypatch: pytest.Monke
         sign(MskIam())
 
 
+def test_errors_of_the_signer_are_named_without_their_words(
+    signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_region: str) -> None:
+        raise LookupError(CANARY)
+
+    monkeypatch.setattr(signer, "generate_auth_token", fail)
+    with pytest.raises(AuthenticationError, match="LookupError") as caught:
+        sign(MskIam())
+    assert CANARY not in str(caught.value)
+
+
 def test_keys_do_not_print() -> None:
     mechanism = MskIam(access_key_id="AKIA", secret_access_key=CANARY, session_token=CANARY)
     assert CANARY not in repr(mechanism)
