@@ -256,7 +256,8 @@ class Connection(asyncio.BufferedProtocol):
     # ---- out
 
     def _pending(self, name: str, version: int, body: Body, limit: float | None) -> Pending:
-        deadline = self._loop.time() + (self._config.request_timeout if limit is None else limit)
+        begin = max(self._loop.time(), self._muted_until)
+        deadline = begin + (self._config.request_timeout if limit is None else limit)
         return Pending(name, version, body, deadline, self._loop.create_future())
 
     def _may_send(self) -> bool:
@@ -359,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
         now = self._loop.time() + TIMER_SLACK
         late = next((pending for pending in self._sent if pending.deadline <= now), None)
         if late is not None:
-            self._end("timeout", self._timed_out(late))
+            self._end("timeout", self._timed_out(late), late)
             return
         self._expire_line(now)
         if not self._sent and not self._line and self._idle_at() <= now:
@@ -385,7 +386,8 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- the end
 
-    def _end(self, reason: str, error: KarrowError) -> None:
+    def _end(self, reason: str, error: KarrowError, blamed: Pending | None = None) -> None:
+        """Close; the error goes to the request to blame, by default the one whose answer was due."""
         if self.is_closed:
             return
         self.closed.set_result(reason)
@@ -396,8 +398,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
         sent, self._sent = self._sent, deque()
         line, self._line = self._line, deque()
-        for place, pending in enumerate(sent):
-            pending.fail(self._lost(pending, error, is_first=place == 0))
+        blamed = blamed or (sent[0] if sent else None)
+        for pending in sent:
+            pending.fail(self._lost(pending, error, is_blamed=pending is blamed))
         for pending in line:
             pending.fail(self._unsent(pending))
         events.emit(
@@ -414,9 +417,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._retired and not self._sent and not self._line:
             self.close(self._retired)
 
-    def _lost(self, pending: Pending, error: KarrowError, *, is_first: bool) -> KarrowError:
-        """What a request that was sent gets; only the first can be to blame for what came in."""
-        is_own = is_first or isinstance(error, AuthenticationError)
+    def _lost(self, pending: Pending, error: KarrowError, *, is_blamed: bool) -> KarrowError:
+        """What a request that was sent gets."""
+        is_own = is_blamed or isinstance(error, AuthenticationError)
         kind = type(error) if is_own else Disconnected
         return self._told(kind, error.message, pending)
 
