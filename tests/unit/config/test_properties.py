@@ -23,6 +23,7 @@ from karrow.config import (
 from karrow.config.dialects import Dialect, properties
 from karrow.config.jaas import parse_jaas
 from karrow.errors import ConfigError
+from tests.unit.config import peers
 from tests.unit.config.pems import CERTIFICATE, KEY
 
 CANARY = "canary-7f3a"
@@ -48,6 +49,15 @@ def test_no_property_is_treated_in_two_ways(dialect: Dialect) -> None:
     names = [name for name in named if name] + [name for t in tables for name in t[dialect]]
     assert [name for name, count in Counter(names).items() if count > 1] == []
     assert set(properties(dialect, ClientConfig)) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "documented"), [("librdkafka", peers.LIBRDKAFKA), ("java", peers.JAVA)]
+)
+def test_every_client_property_that_a_peer_documents_is_known(
+    dialect: Dialect, documented: list[str]
+) -> None:
+    assert set(documented) - set(properties(dialect, ClientConfig)) == set()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -1,0 +1,89 @@
+"""Writes the tables of options, properties and events into docs/, from the code that has them.
+
+Each table stands between two comments, ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from generated import write_or_check
+
+from karrow import events
+from karrow.config import ClientConfig
+from karrow.config.dialects import Dialect, properties
+from karrow.config.option import Option
+
+DOCS = Path(__file__).parent.parent / "docs"
+DIALECTS: dict[str, Dialect] = {"properties-librdkafka": "librdkafka", "properties-java": "java"}
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def code(text: str | None) -> str:
+    return f"`{text}`" if text else ""
+
+
+def default(field: dataclasses.Field[object]) -> str:
+    about: Option = field.metadata["option"]
+    if about.unit == "bytes" and isinstance(field.default, int):
+        return f"{field.default:,}"
+    return code(repr(field.default))
+
+
+def options() -> str:
+    """Every option of a client."""
+    rows = []
+    for field in dataclasses.fields(ClientConfig):
+        about: Option = field.metadata["option"]
+        limits = " ".join(filter(None, [about.unit, about.range]))
+        limits = limits or " or ".join(map(repr, about.choices))
+        rows.append((code(field.name), default(field), limits, about.doc))
+    return table(("option", "default", "values", "what it does"), rows)
+
+
+def foreign(dialect: Dialect) -> str:
+    """Every property of a dialect, and what becomes of it."""
+    words = {"ignored": "no effect", "refused": "refused"}
+    rows = [
+        (code(row.name), code(row.option) if row.option else words[row.treatment], row.reason)
+        for row in properties(dialect, ClientConfig).values()
+    ]
+    return table(("property", "option", "why"), rows)
+
+
+def event_names() -> str:
+    """Every event and its fields."""
+    rows = [(code(name), ", ".join(map(code, events.fields(name)))) for name in events.names()]
+    return table(("event", "fields"), rows)
+
+
+def filled(path: Path, tables: dict[str, str]) -> str:
+    """The document with its tables replaced."""
+    text = path.read_text("utf-8")
+    for name, content in tables.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}"
+    return text
+
+
+def files() -> dict[Path, str]:
+    """The documents as they should be."""
+    tables = {"options": options(), **{name: foreign(d) for name, d in DIALECTS.items()}}
+    configuration, telemetry = DOCS / "configuration.md", DOCS / "events.md"
+    return {
+        configuration: filled(configuration, tables),
+        telemetry: filled(telemetry, {"events": event_names()}),
+    }
+
+
+if __name__ == "__main__":
+    write_or_check(files(), sys.argv[1:])
