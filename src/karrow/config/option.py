@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
@@ -83,7 +83,7 @@ def option(default: Any, **about: Any) -> Any:
     return dataclasses.field(default=default, metadata={"option": Option(**about)})
 
 
-def nearest(name: str, known: Mapping[str, object] | list[str]) -> str | None:
+def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like a wrong one, None when none is like it."""
     found = get_close_matches(name, list(known), 1)
     return found[0] if found else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -144,7 +144,7 @@ class OAuthBearer:
     __module__ = "karrow"
 
     provider: Callable[[], TokenLike | Awaitable[TokenLike]]
-    extensions: Mapping[str, str]
+    extensions: Mapping[str, str] = field(hash=False)
 
     def __init__(
         self,

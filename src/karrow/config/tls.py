@@ -62,7 +62,7 @@ class TLS:
         if key is not None and certificate is None:
             raise ConfigError("tls.key is given without tls.certificate")
         set_field = object.__setattr__
-        set_field(self, "ca", ca)
+        set_field(self, "ca", _hidden(ca))
         set_field(self, "certificate", _hidden(certificate))
         set_field(self, "key", _hidden(key))
         set_field(self, "key_password", None if key_password is None else Secret(key_password))

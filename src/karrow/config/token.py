@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from karrow.config.secret import Secret
@@ -41,7 +41,7 @@ class Token:
 
     value: Secret
     expires_at: float | None
-    extensions: Mapping[str, str]
+    extensions: Mapping[str, str] = field(hash=False)
 
     def __init__(
         self,

@@ -140,6 +140,17 @@ def test_the_whole_set_prints_without_secrets() -> None:
     assert "canary" not in repr(made)
 
 
+def test_equal_sets_are_equal_keys() -> None:
+    def provider() -> str:
+        return "abc"
+
+    sets = [
+        ClientConfig(bootstrap="b1", sasl=OAuthBearer(provider, {"tenant": "x"}), tls=TLS(ca="c"))
+        for _ in range(2)
+    ]
+    assert len(set(sets)) == 1
+
+
 def test_keyword_arguments_are_the_options_that_are_not_positional() -> None:
     keywords = set(ClientOptions.__annotations__)
     assert keywords == {name for name, about in OPTIONS.items() if not about.positional}
