@@ -248,6 +248,19 @@ def test_the_logging_bridge_writes_failures_louder(caplog: pytest.LogCaptureFixt
     assert "canary-1" not in caplog.text
 
 
+def test_a_span_that_nobody_hears_can_be_used_like_any_other() -> None:
+    span = events.span("request").start()
+    span.set(broker="b1")
+    span.stop(bytes_received=1)
+    span.fail(OSError("x"))
+
+
+def test_an_event_knows_its_family(heard: list[Event]) -> None:
+    with events.span("metadata.update"):
+        pass
+    assert heard[0].family == "metadata"
+
+
 def test_single_events_are_not_spans() -> None:
     assert not {f"{name}.{phase}" for name in SPANS for phase in ("start", "stop")} & set(
         get_args(EventName)

@@ -237,6 +237,10 @@ def test_login_modules_become_mechanisms(mechanism: str, jaas: str, expected: ob
     assert java({**mapping, "sasl.jaas.config": jaas}).sasl == expected
 
 
+def test_msk_needs_no_login_line() -> None:
+    assert java({"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}).sasl == MskIam()
+
+
 @pytest.mark.parametrize(
     ("mechanism", "jaas", "problem"),
     [

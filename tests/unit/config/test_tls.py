@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 from pathlib import Path
 
@@ -62,6 +63,11 @@ def test_certificate_and_key_load_from_files_and_text(certificate: Path, key: Pa
     TLS(certificate=CERTIFICATE, key=KEY).context()
     TLS(certificate=CERTIFICATE + KEY).context()
     TLS(ca=CERTIFICATE).context()
+
+
+def test_text_loads_on_systems_without_files_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    TLS(certificate=CERTIFICATE, key=KEY).context()
 
 
 def test_an_encrypted_key_loads_with_its_password() -> None:
