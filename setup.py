@@ -32,7 +32,6 @@ setup(
             "cdivision": True,
             "initializedcheck": False,
             "embedsignature": True,
-            "freethreading_compatible": True,
         },
     ),
 )

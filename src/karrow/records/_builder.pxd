@@ -13,9 +13,11 @@ cdef class BatchBuilder:
     cdef readonly int64_t max_bytes
     cdef int64_t overhead            # of the header that build() adds
     cdef int64_t payload_limit       # max_bytes without it
+    cdef bint writing                # another thread appends rows, without the GIL
     cdef object codec
     cdef object level
 
+    cdef int refuse_second_thread(self) except -1
     cdef int make_room(self, int64_t more) except -1
     cdef bint has_room(self, int64_t more) noexcept nogil
     cdef int64_t append_encoded(

@@ -22,7 +22,7 @@ from karrow.records._writing cimport (
     RECORD_OVERHEAD, WRITE_SLACK, Field, encoded_headers, field_bytes, field_of,
 )
 
-from karrow.errors import ConfigError, LocalProtocolError
+from karrow.errors import ConfigError, LocalProtocolError, StateError
 from karrow.records._source import table_chunks
 from karrow.records.compression import find_codec
 
@@ -99,6 +99,11 @@ cdef class BatchBuilder:
         self.writer.at = memory + used
         return 0
 
+    cdef int refuse_second_thread(self) except -1:
+        if self.writing:
+            raise StateError("a BatchBuilder is used by two threads at once")
+        return 0
+
     cdef bint has_room(self, int64_t more) noexcept nogil:
         return self.writer.count == 0 or self.writer.at - self.memory + more <= self.payload_limit
 
@@ -127,6 +132,7 @@ cdef class BatchBuilder:
         cdef bytes header_bytes = encoded_headers(pairs)
         cdef int64_t timestamp = now_ms() if timestamp_ms is None else timestamp_ms
         cdef int64_t index
+        self.refuse_second_thread()
         if timestamp < 0:
             raise LocalProtocolError(f"timestamp_ms={timestamp_ms} is below zero")
         if header_bytes and self.writer.magic < 2:
@@ -142,6 +148,7 @@ cdef class BatchBuilder:
         cdef int64_t skip = start
         cdef int64_t taken = 0
         cdef int64_t row
+        self.refuse_second_thread()
         for chunk in table_chunks(data):
             if skip >= chunk.rows:
                 skip -= chunk.rows
@@ -165,8 +172,10 @@ cdef class BatchBuilder:
             self.writer.limit = max(
                 self.writer.at + most, self.memory + min(self.capacity, self.payload_limit)
             )
+            self.writing = True
             with nogil:
                 row = write_rows(&self.writer, chunk, row)
+            self.writing = False
             if self.writer.fault:
                 fault = self.writer.fault
                 self.writer.fault = 0
@@ -184,6 +193,7 @@ cdef class BatchBuilder:
             control,
         )
         cdef int64_t size = self.writer.at - self.memory
+        self.refuse_second_thread()
         if self.writer.count == 0:
             raise LocalProtocolError("the batch is empty")
         if self.writer.magic == 2:
@@ -206,6 +216,7 @@ cdef class BatchBuilder:
         cdef RawRecord record
         cdef BatchBuilder part = self.sibling(max_bytes)
         cdef list parts = [part]
+        self.refuse_second_thread()
         self.open_segment(&segment)
         while segment.remaining:
             next_record(&segment, &record)

@@ -356,9 +356,12 @@ cdef bint put_row(
 
 cdef bint put_run(
     ByteColumn* column, int64_t row, int64_t capacity, const uint8_t** sources,
-    const int32_t* lengths, int64_t count, const uint8_t* readable_end,
+    const int32_t* lengths, int64_t count,
 ) noexcept nogil:
-    """Appends the keys or the values of a run; there is room for their bytes."""
+    """Appends the keys or the values of a run; there is room for their bytes.
+
+    Short copies may overread their source: WIDE bytes follow every simple record.
+    """
     cdef int32_t* ends = column.ends + row + 1
     cdef uint8_t* data = column.data
     cdef int64_t at = column.length
@@ -366,15 +369,14 @@ cdef bint put_run(
     cdef int64_t i
     for i in range(count):
         length = lengths[i]
-        if length <= 0:
-            if length < 0 and not mark_null(&column.validity, row + i, capacity):
-                return False
-        elif length <= SHORT and likely(readable_end - sources[i] >= length + STEP):
-            copy_short(data + at, sources[i], length)
-            at += length
-        else:
+        if length > SHORT:
             memcpy(data + at, sources[i], length)
             at += length
+        elif length >= 0:
+            copy_short(data + at, sources[i], length)
+            at += length
+        elif not mark_null(&column.validity, row + i, capacity):
+            return False
         ends[i] = <int32_t>at
     column.length = at
     return True
@@ -425,7 +427,7 @@ cdef void finish_run_times(Columns* columns, Segment* segment, Run* run) noexcep
             run.timestamps[i] = scale(run.timestamps[i], factor)
 
 
-cdef bint put_run_keys(Columns* columns, Segment* segment, Run* run) noexcept nogil:
+cdef bint put_run_keys(Columns* columns, Run* run) noexcept nogil:
     cdef int64_t total = 0
     cdef int64_t nulls = 0
     cdef int64_t i
@@ -438,8 +440,7 @@ cdef bint put_run_keys(Columns* columns, Segment* segment, Run* run) noexcept no
     if not ensure_room(&columns.key, total):
         return False
     return put_run(
-        &columns.key, columns.rows, columns.capacity, run.keys, run.key_lengths, run.count,
-        segment.cursor.end,
+        &columns.key, columns.rows, columns.capacity, run.keys, run.key_lengths, run.count
     )
 
 
@@ -545,11 +546,10 @@ cdef bint fill_simple(
     run.timestamps = columns.timestamp + row if wanted & TIMESTAMP else run.unwanted
     parse_run(&run, segment, max_rows - row, max_bytes)
     if wanted & VALUE and not put_run(
-        &columns.value, row, columns.capacity, run.values, run.value_lengths, run.count,
-        segment.cursor.end,
+        &columns.value, row, columns.capacity, run.values, run.value_lengths, run.count
     ):
         return False
-    if wanted & KEY and not put_run_keys(columns, segment, &run):
+    if wanted & KEY and not put_run_keys(columns, &run):
         return False
     if wanted & TIMESTAMP:
         finish_run_times(columns, segment, &run)

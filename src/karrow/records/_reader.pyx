@@ -40,7 +40,9 @@ import zlib
 
 import crc32c
 
-from karrow.errors import ConfigError, CorruptRecordError, LocalProtocolError, RemoteProtocolError
+from karrow.errors import (
+    ConfigError, CorruptRecordError, LocalProtocolError, RemoteProtocolError, StateError,
+)
 from karrow.records._export import ALL, column_mask
 from karrow.records.compression import (
     DEFAULT_MAX_DECOMPRESSED_BYTES, MAX_DECOMPRESSED_BYTES, decompress,
@@ -119,6 +121,7 @@ cdef class RecordReader:
     cdef int64_t limit
     cdef tuple failure                   # what is wrong, a hint, the offset to go on at
     cdef readonly bint partial_tail
+    cdef bint filling                    # another thread reads in the segment, without the GIL
 
     def __init__(
         self, data, *, str topic=None, partition=None, from_offset=None, aborted=None,
@@ -165,6 +168,7 @@ cdef class RecordReader:
         """1: a segment with records is loaded; 0: the data is through."""
         cdef int64_t length
         cdef int8_t magic
+        self.refuse_second_thread()
         while True:
             if self.segment.remaining > 0:
                 return 1
@@ -188,6 +192,11 @@ cdef class RecordReader:
             else:
                 self.at += ENTRY_OVERHEAD + length
                 self.damage(f"unknown record format (magic {magic})", None)
+
+    cdef int refuse_second_thread(self) except -1:
+        if self.filling:
+            raise StateError("a RecordReader is used by two threads at once")
+        return 0
 
     cdef int finish(self) except -1:
         """The data is through; what is left is a part of an entry, or nothing."""
@@ -428,6 +437,7 @@ cdef class RecordReader:
 
     def skip_damaged(self):
         """Passes over the damaged batch that the last call raised for; False if there is none."""
+        self.refuse_second_thread()
         if self.failure is None:
             return False
         if self.failure[2] is not None:
@@ -503,8 +513,10 @@ cdef class RecordReader:
                 raise MemoryError
             if room > 0:
                 return 0
+            self.filling = True
             with nogil:
                 fill(out, &self.segment, most, most_bytes, self.from_offset)
+            self.filling = False
             if self.segment.cursor.fault:
                 self.hold_fault(out.rows)
                 return 0
@@ -531,6 +543,7 @@ cdef class RecordReader:
 
     def __next__(self):
         cdef RawRecord raw
+        self.refuse_second_thread()
         while True:
             if self.segment.remaining <= 0 and not self.load():
                 raise StopIteration

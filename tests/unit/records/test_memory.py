@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from karrow import records
-from karrow.errors import CorruptRecordError
+from karrow.errors import CorruptRecordError, LocalProtocolError, StateError
 from tests.unit.records.crafting import Batch, batch_of, record
 
 LARGE = bytes(batch_of(*[b"x" * 100] * 9000))
@@ -48,6 +48,38 @@ def test_decoding_leaves_other_threads_running() -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_second_thread_is_refused_not_crashed() -> None:
+    """Whatever two threads do to one object, they get records or a StateError."""
+    big = bytes(batch_of(*[b"y" * 1000] * 20_000))
+    table = pa.table({"value": [b"z" * 1000] * 20_000})
+    outcomes: list[str] = []
+
+    def misuse(reader: records.RecordReader, builder: records.BatchBuilder) -> None:
+        for call in (
+            lambda: len(reader.read_arrow(max_records=5000)),
+            lambda: next(reader, None),
+            lambda: builder.append_arrow(table),
+            lambda: builder.append(None, b"x"),
+            builder.build,
+        ):
+            try:
+                call()
+                outcomes.append("done")
+            except (StateError, LocalProtocolError):
+                outcomes.append("refused")
+
+    for _ in range(10):
+        reader = records.RecordReader(big)
+        builder = records.BatchBuilder(max_bytes=100_000_000)
+        threads = [threading.Thread(target=misuse, args=(reader, builder)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(outcomes) == 10 * 4 * 5
+    assert "done" in outcomes
 
 
 def peak_kib() -> int:
