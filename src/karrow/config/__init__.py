@@ -14,7 +14,7 @@ from karrow.config import sasl
 from karrow.config.bootstrap import Address, Servers, is_address
 from karrow.config.client import ClientConfig
 from karrow.config.option import Option, Options
-from karrow.config.properties import from_properties
+from karrow.config.properties import from_file, from_properties
 from karrow.config.sasl import Mechanism, MskIam, OAuthBearer, Plain, Scram, Token
 from karrow.config.secret import Secret
 from karrow.config.tls import TLS
@@ -37,6 +37,7 @@ __all__ = [
     "Servers",
     "Token",
     "from_env",
+    "from_file",
     "from_properties",
     "is_address",
     "replace",

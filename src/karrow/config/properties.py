@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from karrow.config import security
 from karrow.config.client import PAIRED, ClientConfig
 from karrow.config.dialects import Dialect, Property, properties
+from karrow.config.files import parse_properties
 from karrow.config.option import Option, nearest
 from karrow.errors import ConfigError
 
 if TYPE_CHECKING:
     from karrow.config.option import Options
 
-__all__ = ["from_properties"]
+__all__ = ["from_file", "from_properties"]
 
 _log = logging.getLogger(__name__)
 _told: set[tuple[Dialect, str]] = set()
@@ -57,6 +60,27 @@ def from_properties(
     _lift_maxima(read)
     read |= security.read(dialect, mapping, given=options)
     return ClientConfig.make(None, {**read, **options})
+
+
+def from_file(
+    path: str | os.PathLike[str],
+    *,
+    dialect: Dialect,
+    role: Literal["client"] = "client",
+    **options: Any,
+) -> ClientConfig:
+    """A set of options from a property file; see ``from_properties``."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{os.fspath(path)}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{os.fspath(path)} is not UTF-8") from None
+    try:
+        mapping = parse_properties(text, dialect)
+    except ConfigError as error:
+        raise ConfigError(f"{os.fspath(path)}: {error.message}", hint=error.hint) from None
+    return from_properties(mapping, dialect=dialect, role=role, **options)
 
 
 def _lift_maxima(read: dict[str, Any]) -> None:
