@@ -22,8 +22,15 @@ SPANS: tuple[SpanName, ...] = get_args(SpanName)
 
 @pytest.fixture
 def heard() -> Iterator[list[Event]]:
+    """What this thread emits; clients of other tests may still be at work in theirs."""
     found: list[Event] = []
-    with events.subscribe(found.append):
+    here = threading.current_thread()
+
+    def listen(event: Event) -> None:
+        if threading.current_thread() is here:
+            found.append(event)
+
+    with events.subscribe(listen):
         yield found
 
 
