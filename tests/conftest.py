@@ -13,6 +13,8 @@ import pytest
 import karrow
 from tests import kernel
 
+pytest_plugins = ["tests.fix_kafka"]
+
 SOURCES = Path(__file__).parent.parent / "src"
 BUILT = Path(karrow.__file__).parent.parent
 PROFILE = os.environ.get("KARROW_TEST_PROFILE", "gate")

@@ -12,7 +12,7 @@ from tests.brokers.artifacts import JVM, NEWEST, RELEASES, bootstrap_checkpoint
 from tests.brokers.certificates import Certificates, make_certificates
 from tests.brokers.connection import RawConnection
 from tests.brokers.folders import new_folder, remove_folder
-from tests.brokers.node import POLL, KafkaNode, new_id
+from tests.brokers.node import POLL, KafkaNode, new_id, serves
 from tests.brokers.ports import PortReservation
 from tests.brokers.properties import CONTROLLER, HOST, Place, broker_properties, listeners
 from tests.brokers.zookeeper import ZooKeeper
@@ -163,7 +163,7 @@ class KafkaCluster:
             answer = connection.request("CreateTopics", body).topics[0]
         if answer.error_code:
             raise RuntimeError(f"{name} was not created: error {answer.error_code}")
-        self._until(lambda: self._has_leaders(name, partitions), f"{name} got no leaders")
+        self._until(lambda: self._is_led(name, partitions), f"{name} got no leaders")
         return name
 
     def leader(self, topic: str, partition: int = 0) -> int:
@@ -214,11 +214,18 @@ class KafkaCluster:
             for partition in topic.partitions
         )
 
-    def _has_leaders(self, name: str, partitions: int) -> bool:
+    def _is_led(self, name: str, partitions: int) -> bool:
+        leaders: dict[int, int] = {}
         for metadata in self._each_metadata([name]):
-            found = [part.leader_id for topic in metadata.topics for part in topic.partitions]
-            if len(found) != partitions or min(found) < 0:
+            found = [part for topic in metadata.topics for part in topic.partitions]
+            leaders = {part.partition_index: part.leader_id for part in found}
+            if len(leaders) != partitions or min(leaders.values()) < 0:
                 return False
+        for node_id in set(leaders.values()):
+            led = [index for index, leader in leaders.items() if leader == node_id]
+            with self.node(node_id).connect() as connection:
+                if not serves(connection, name, led):
+                    return False
         return True
 
     def _each_metadata(self, topics: Sequence[str]) -> list[Any]:

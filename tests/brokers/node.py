@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.brokers import artifacts, users
 from tests.brokers.connection import RawConnection
@@ -72,7 +72,10 @@ class KafkaNode:
             self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Wait until the broker counts itself in, or raise with the tail of its log."""
+        """Wait until the broker is in the cluster and serves what it leads.
+
+        Raises with the tail of its log when it ends instead.
+        """
         deadline = time.monotonic() + START_TIMEOUT
         while not self._is_ready():
             if not self.running:
@@ -96,12 +99,12 @@ class KafkaNode:
     def pause(self) -> None:
         """SIGSTOP: the port stays open, the kernel accepts connections, nobody answers."""
         self.paused = True
-        self._process.signal(signal.SIGSTOP)
+        self._process.pause()
 
     def resume(self) -> None:
         """SIGCONT."""
         self.paused = False
-        self._process.signal(signal.SIGCONT)
+        self._process.resume()
 
     def logs(self) -> str:
         """Everything the broker has written."""
@@ -138,11 +141,29 @@ class KafkaNode:
         try:
             with self.connect(timeout=2.0) as connection:
                 # Version 1 is the oldest with a controller, and every release has it.
-                metadata = connection.request("Metadata", {"topics": []}, 1)
+                metadata = connection.request("Metadata", {"topics": None}, 1)
+                members = {broker.node_id for broker in metadata.brokers}
+                if self.id not in members or metadata.controller_id not in members:
+                    return False
+                return all(self._serves(connection, topic) for topic in metadata.topics)
         except OSError:
             return False
-        members = {broker.node_id for broker in metadata.brokers}
-        return self.id in members and metadata.controller_id in members
+
+    def _serves(self, connection: RawConnection, topic: Any) -> bool:
+        """Whether the broker leads what only it can lead, and knows that it does."""
+        alone = [part for part in topic.partitions if part.replica_nodes == [self.id]]
+        if any(part.leader_id != self.id for part in alone):
+            return False
+        led = [part.partition_index for part in topic.partitions if part.leader_id == self.id]
+        return serves(connection, topic.name, led)
+
+
+def serves(connection: RawConnection, topic: str, partitions: Sequence[int]) -> bool:
+    """Whether the broker at the other end acts as leader: it hears of it after others may have."""
+    latest = [{"partition_index": index, "timestamp": -1} for index in partitions]
+    body = {"replica_id": -1, "topics": [{"name": topic, "partitions": latest}]}
+    answer = connection.request("ListOffsets", body, 1)
+    return all(part.error_code == 0 for found in answer.topics for part in found.partitions)
 
 
 def new_id() -> str:

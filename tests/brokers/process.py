@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,10 +61,24 @@ class JavaProcess:
                 start_new_session=True,
             )
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal if there is anyone to get it."""
+    def pause(self) -> None:
+        """SIGSTOP, and wait until every thread has stopped: the signal alone is only a request."""
+        os.kill(self.pid, signal.SIGSTOP)
+        while any(state not in "TZX" for state in self._thread_states()):
+            time.sleep(0.001)
+
+    def resume(self) -> None:
+        """SIGCONT, if there is anyone to get it."""
         if self._process is not None:
-            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)
+
+    def _thread_states(self) -> list[str]:
+        found = []
+        for path in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            # A thread may end between the listing and the reading.
+            with contextlib.suppress(OSError):
+                found.append(path.read_text().rpartition(")")[2].split()[0])
+        return found
 
     def kill(self) -> None:
         """End it at once, as a power cut would."""
@@ -75,7 +91,7 @@ class JavaProcess:
         if self._process is None:
             return
         self._process.terminate()
-        self._process.send_signal(signal.SIGCONT)
+        self.resume()
         try:
             self._process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:

@@ -26,7 +26,7 @@ SECURE = {
 OLD = {"PLAINTEXT": "PLAINTEXT", "SASL_PLAINTEXT": "SASL_PLAINTEXT"}
 CONTROLLER = "CONTROLLER"
 
-BROKER_SESSION = 3.0
+BROKER_SESSION = 2.0
 ZOOKEEPER_SESSION = 4.0
 SUPER_USERS = "User:ANONYMOUS;User:admin"
 
@@ -119,13 +119,10 @@ def _kraft(place: Place) -> dict[str, str]:
         "controller.listener.names": CONTROLLER,
         # How soon a killed broker's partitions get new leaders.
         "broker.session.timeout.ms": str(int(BROKER_SESSION * 1000)),
-        "broker.heartbeat.interval.ms": "500",
-        # The sooner a new broker's first heartbeat after it is allowed in.
-        "initial.broker.registration.timeout.ms": "30000",
+        "broker.heartbeat.interval.ms": "250",
         "controller.quorum.election.timeout.ms": "500",
         "controller.quorum.election.backoff.max.ms": "250",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "unstable.api.versions.enable": "false",
     }
 
 
@@ -153,7 +150,6 @@ def _listeners(release: Release, place: Place) -> dict[str, str]:
         "advertised.listeners": ",".join(public),
         "inter.broker.listener.name": "PLAINTEXT",
     }
-    # Before KIP-103 a listener's name is its protocol.
     pairs = ",".join(f"{name}:{protocol}" for name, protocol in security.items())
     return found | {"listener.security.protocol.map": pairs}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -26,6 +27,7 @@ class ZooKeeper:
         self._folder: Path | None = None
         self._ports = PortReservation()
         self._process: JavaProcess | None = None
+        self._starting = threading.Lock()
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -46,8 +48,11 @@ class ZooKeeper:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        if self._process is not None:
-            return
+        with self._starting:
+            if self._process is None:
+                self._start()
+
+    def _start(self) -> None:
         self._folder = new_folder()
         self.port = self._ports.take()
         self._process = JavaProcess("ZooKeeper", self._folder / "zookeeper.log")
