@@ -14,9 +14,10 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from karrow import events
@@ -40,7 +41,7 @@ from karrow.net.connection import Connection, Peer
 from karrow.net.coordinators import Coordinators
 from karrow.net.dial import Dialer
 from karrow.net.metadata import MetadataCache
-from karrow.net.pool import COORDINATOR, GENERAL, Link, Pool
+from karrow.net.pool import COORDINATOR, GENERAL, WAITING, Link, Pool
 
 if TYPE_CHECKING:
     from karrow.config import ClientConfig
@@ -75,14 +76,28 @@ class Cluster:
 
     # ---- routing
 
-    async def connection(self, to: Node, *, purpose: str | None = None) -> Connection:
+    async def connection(self, to: Node) -> Connection:
         """An open connection to the broker that a selector names."""
         self._check()
         if to.kind == "any":
             return await self.any_connection()
         broker = await self.broker(to)
-        usual = COORDINATOR if "coordinator" in to.kind else GENERAL
-        return await self._link(broker, purpose or usual).open()
+        purpose = COORDINATOR if "coordinator" in to.kind else GENERAL
+        return await self._link(broker, purpose).open()
+
+    @contextlib.asynccontextmanager
+    async def route(self, to: Node, *, alone: bool = False) -> AsyncIterator[Connection]:
+        """A connection for one request; with ``alone`` nobody else uses it meanwhile.
+
+        A broker reads nothing more from a connection while it holds a request back, so a fetch or
+        a join that waits must not have others behind it.
+        """
+        if not alone or to.kind == "any":
+            yield await self.connection(to)
+            return
+        self._check()
+        with self._link(await self.broker(to), WAITING).claimed() as link:
+            yield await link.open()
 
     async def broker(self, to: Node) -> BrokerInfo:
         """The broker that a selector names; the metadata is refreshed once if it has none."""

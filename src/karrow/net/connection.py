@@ -387,7 +387,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- the end
 
     def _end(self, reason: str, error: KarrowError, blamed: Pending | None = None) -> None:
-        """Close; the error goes to the request to blame, by default the one whose answer was due."""
+        """Close; the error goes to the request to blame: by default the one whose turn it was."""
         if self.is_closed:
             return
         self.closed.set_result(reason)

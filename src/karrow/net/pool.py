@@ -12,7 +12,8 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from karrow.errors import StateError
@@ -41,6 +42,7 @@ class Link:
         self._dialer = dialer
         self._config = config
         self._retry_at = 0.0
+        self._is_claimed = False
         self._connection: Connection | None = None
         self._attempt: asyncio.Task[Connection] | None = None
 
@@ -59,7 +61,16 @@ class Link:
     @property
     def is_free(self) -> bool:
         """Whether a request would be the only one here."""
-        return self._attempt is None and self.load == 0
+        return not self._is_claimed and self._attempt is None and self.load == 0
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[Link]:
+        """Keep it from being given to anybody else."""
+        self._is_claimed = True
+        try:
+            yield self
+        finally:
+            self._is_claimed = False
 
     @property
     def is_resting(self) -> bool:

@@ -12,6 +12,7 @@ from karrow.sync.twin import ClientTwin
 if TYPE_CHECKING:
     from karrow.aio.calls.commits import Committable, Topics
     from karrow.aio.calls.membership import Assignment
+    from karrow.aio.calls.offsets import Key
     from karrow.types import (
         CommittedOffset,
         Coordinator,
@@ -41,7 +42,7 @@ class GroupCalls(ClientTwin):
     def commit_offsets(
         self,
         group: str | None,
-        offsets: Mapping[tuple[str, int], Committable],
+        offsets: Mapping[Key, Committable],
         *,
         generation: int = -1,
         member_id: str = "",

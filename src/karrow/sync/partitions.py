@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from karrow.sync.twin import ClientTwin
 
 if TYPE_CHECKING:
-    from karrow.aio.calls.offsets import Isolation
+    from karrow.aio.calls.offsets import Isolation, Key
     from karrow.aio.calls.produce import Acks, Message, Partitioner
     from karrow.records import Record
     from karrow.records.typing import Bytes
@@ -155,12 +155,12 @@ class PartitionCalls(ClientTwin):
 
     def list_offsets(
         self,
-        offsets: Mapping[tuple[str, int], OffsetLike],
+        offsets: Mapping[Key, OffsetLike],
         *,
         isolation: Isolation = "read_uncommitted",
         api_version: int | None = None,
         retries: int | None = None,
-    ) -> dict[tuple[str, int], OffsetResult]:
+    ) -> dict[Key, OffsetResult]:
         """The offsets of places in partitions, under the caller's own keys.
 
         A place is "earliest", "latest", "max_timestamp", an aware datetime, an age such as "-1h",
@@ -174,12 +174,12 @@ class PartitionCalls(ClientTwin):
 
     def offsets_before(
         self,
-        offsets: Mapping[tuple[str, int], OffsetLike],
+        offsets: Mapping[Key, OffsetLike],
         *,
         max_offsets: int = 1,
         api_version: int = 0,
         retries: int | None = None,
-    ) -> dict[tuple[str, int], tuple[int, ...]]:
+    ) -> dict[Key, tuple[int, ...]]:
         """Up to ``max_offsets`` starts of log segments before a time, the newest first.
 
         This is the form of ListOffsets v0, which only brokers before 4.0 have.

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from karrow.errors import KarrowError, LocalProtocolError, PartialError, RequestTimeout
-from karrow.net.pool import WAITING
 from karrow.net.retry import JITTER, Classifier, backoff_delay, is_transient
 from karrow.types import BrokerInfo, Node, TopicPartition
 
@@ -76,19 +75,18 @@ class Calls:
 
     async def _send(self, request: Request) -> Reply:
         """One attempt."""
-        purpose = WAITING if request.name in HELD_BY_BROKER else None
         broker_id = None
         try:
-            connection = await self._cluster.connection(request.to, purpose=purpose)
-            broker_id = connection.peer.broker_id
-            most = await self._newest(request)
-            version = connection.versions.choose(request.name, request.api_version, most=most)
-            body = request.body(version, connection)
-            message = await connection.request(request.name, version, body, limit=request.limit)
+            async with self._cluster.route(request.to, alone=request.name in HELD_BY_BROKER) as way:
+                broker_id = way.peer.broker_id
+                most = await self._newest(request)
+                version = way.versions.choose(request.name, request.api_version, most=most)
+                body = request.body(version, way)
+                message = await way.request(request.name, version, body, limit=request.limit)
         except KarrowError as error:
             self._cluster.learn(error, request.to, broker_id)
             raise
-        return Reply(message, version, connection)
+        return Reply(message, version, way)
 
     async def _call(
         self,
@@ -221,8 +219,10 @@ class Calls:
         if (request.api_version or 0) >= request.ids_since:
             for topic in request.topics:
                 await self._cluster.topic(topic)
-        is_named = all(self._cluster.cache.topic_id(topic) for topic in request.topics)
-        return request.most if is_named else request.ids_since - 1
+        if all(self._cluster.cache.topic_id(topic) for topic in request.topics):
+            return request.most
+        newest = request.ids_since - 1
+        return newest if request.most is None else min(request.most, newest)
 
     def _topic(self, topic: str, version: int, since: int, field: str = "name") -> dict[str, Any]:
         """A topic's entry in a request: its name, or its id in versions that have ids."""

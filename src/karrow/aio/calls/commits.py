@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from karrow.aio.calls.base import Reply, Request
-from karrow.aio.calls.offsets import OffsetCalls
+from karrow.aio.calls.offsets import Key, OffsetCalls
 from karrow.errors import (
     ConfigError,
     KarrowError,
@@ -44,7 +44,7 @@ class CommitCalls(OffsetCalls):
     async def commit_offsets(
         self,
         group: str | None,
-        offsets: Mapping[tuple[str, int], Committable],
+        offsets: Mapping[Key, Committable],
         *,
         generation: int = -1,
         member_id: str = "",

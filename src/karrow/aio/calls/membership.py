@@ -25,6 +25,7 @@ T = TypeVar("T")
 # The versions that brought static members, and several leaving members.
 STATIC_JOIN = 5
 STATIC_SYNC = 3
+NAMED_SYNC = 5
 STATIC_HEARTBEAT = 3
 FIRST_WITH_LEAVERS = 3
 ASSIGNMENT_VERSION = 0
@@ -132,8 +133,16 @@ class MembershipCalls(Calls):
                 "assignments": handed,
             }
 
+        # From version 5 on a broker refuses who does not name the protocol agreed upon.
+        most = None if protocol_type is not None and protocol is not None else NAMED_SYNC - 1
         return await self._coordinate(
-            "SyncGroup", group, body, _read_assignment, api_version=api_version, retries=retries
+            "SyncGroup",
+            group,
+            body,
+            _read_assignment,
+            api_version=api_version,
+            retries=retries,
+            most=most,
         )
 
     async def heartbeat(
@@ -199,10 +208,11 @@ class MembershipCalls(Calls):
         *,
         api_version: int | None,
         retries: int | None,
+        most: int | None = None,
     ) -> T:
         """A request to a group's coordinator whose answer begins with an error code."""
         return await self._call(
-            Request(name, Node.coordinator(group), body, api_version),
+            Request(name, Node.coordinator(group), body, api_version, most=most),
             lambda reply: checked(reply, name, read, group=group),
             retries=retries,
             retryable=is_consumer_group_retriable,

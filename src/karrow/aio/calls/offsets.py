@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from karrow.net.connection import Connection
 
 T = TypeVar("T")
+# A (topic, partition) pair of the caller's own type.
+Key = TypeVar("Key", bound=tuple[str, int])
 
 # The ListOffsets versions that brought single offsets, isolation, and the special times.
 FIRST_WITH_ONE_OFFSET = 1
@@ -38,12 +40,12 @@ class OffsetCalls(Calls):
 
     async def list_offsets(
         self,
-        offsets: Mapping[tuple[str, int], OffsetLike],
+        offsets: Mapping[Key, OffsetLike],
         *,
         isolation: Isolation = "read_uncommitted",
         api_version: int | None = None,
         retries: int | None = None,
-    ) -> dict[tuple[str, int], OffsetResult]:
+    ) -> dict[Key, OffsetResult]:
         """The offsets of places in partitions, under the caller's own keys.
 
         A place is "earliest", "latest", "max_timestamp", an aware datetime, an age such as "-1h",
@@ -55,12 +57,12 @@ class OffsetCalls(Calls):
 
     async def offsets_before(
         self,
-        offsets: Mapping[tuple[str, int], OffsetLike],
+        offsets: Mapping[Key, OffsetLike],
         *,
         max_offsets: int = 1,
         api_version: int = 0,
         retries: int | None = None,
-    ) -> dict[tuple[str, int], tuple[int, ...]]:
+    ) -> dict[Key, tuple[int, ...]]:
         """Up to ``max_offsets`` starts of log segments before a time, the newest first.
 
         This is the form of ListOffsets v0, which only brokers before 4.0 have.
@@ -104,14 +106,14 @@ class OffsetCalls(Calls):
 
     async def _list(
         self,
-        offsets: Mapping[tuple[str, int], OffsetLike],
+        offsets: Mapping[Key, OffsetLike],
         result: Callable[[Any], T],
         *,
         count: int = 1,
         isolation: Isolation = "read_uncommitted",
         api_version: int | None,
         retries: int | None,
-    ) -> dict[tuple[str, int], T]:
+    ) -> dict[Key, T]:
         level = isolation_level(isolation)
         specs = {TopicPartition(*key): _place(spec) for key, spec in offsets.items()}
         keys = {TopicPartition(*key): key for key in offsets}
