@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from karrow import records as records
     from karrow import types as types
     from karrow import wire as wire
+    from karrow.aio.admin import AsyncAdmin as AsyncAdmin
     from karrow.aio.client import AsyncClient as AsyncClient
     from karrow.config import TLS as TLS
     from karrow.config import ClientConfig as ClientConfig
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from karrow.config import sasl as sasl
     from karrow.net import retry as retry
     from karrow.records import Record as Record
+    from karrow.sync.admin import Admin as Admin
     from karrow.sync.client import Client as Client
     from karrow.types import AbortedTransaction as AbortedTransaction
     from karrow.types import AclBinding as AclBinding
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from karrow.types import ClusterDescription as ClusterDescription
     from karrow.types import ClusterMetadata as ClusterMetadata
     from karrow.types import CommittedOffset as CommittedOffset
+    from karrow.types import ConfigChange as ConfigChange
     from karrow.types import ConfigEntry as ConfigEntry
     from karrow.types import ConfigResource as ConfigResource
     from karrow.types import ConfigSource as ConfigSource
@@ -79,6 +82,8 @@ __all__ = [
     "AclFilter",
     "AclOperation",
     "AclPermission",
+    "Admin",
+    "AsyncAdmin",
     "AsyncClient",
     "BrokerInfo",
     "Client",
@@ -86,6 +91,7 @@ __all__ = [
     "ClusterDescription",
     "ClusterMetadata",
     "CommittedOffset",
+    "ConfigChange",
     "ConfigEntry",
     "ConfigResource",
     "ConfigSource",
@@ -139,6 +145,8 @@ __all__ = [
 _ROOMS = frozenset({"config", "errors", "events", "records", "types", "wire"})
 # Public names that are not values of karrow.types.
 _HOMES = {
+    "Admin": "karrow.sync.admin",
+    "AsyncAdmin": "karrow.aio.admin",
     "AsyncClient": "karrow.aio.client",
     "Client": "karrow.sync.client",
     "ClientConfig": "karrow.config",

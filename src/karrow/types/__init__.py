@@ -11,6 +11,7 @@ from karrow.types.acls import (
     ResourceType,
 )
 from karrow.types.admin import (
+    ConfigChange,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
@@ -62,6 +63,7 @@ __all__ = [
     "ClusterDescription",
     "ClusterMetadata",
     "CommittedOffset",
+    "ConfigChange",
     "ConfigEntry",
     "ConfigResource",
     "ConfigSource",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from karrow.types.numbers import Numbered
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from karrow.types.topics import TopicPartition
 
 __all__ = [
+    "ConfigChange",
     "ConfigEntry",
     "ConfigResource",
     "ConfigSource",
@@ -106,6 +107,52 @@ class ConfigEntry:
     def is_default(self) -> bool:
         """Whether nobody set it."""
         return self.source is ConfigSource.DEFAULT_CONFIG
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A change of one configuration; a plain value sets it, None is its deletion.
+
+    ``append`` and ``subtract`` concern lists, whose items are separated by commas.
+
+    >>> ConfigChange.append("compact").applied_to("delete")
+    'delete,compact'
+    """
+
+    __module__ = "karrow"
+
+    action: Literal["set", "delete", "append", "subtract"]
+    value: str | None = None
+
+    @classmethod
+    def of(cls, value: str | ConfigChange | None) -> ConfigChange:
+        """From what callers write."""
+        if isinstance(value, ConfigChange):
+            return value
+        return cls("delete") if value is None else cls("set", value)
+
+    @classmethod
+    def append(cls, value: str) -> ConfigChange:
+        """Add items to a list."""
+        return cls("append", value)
+
+    @classmethod
+    def subtract(cls, value: str) -> ConfigChange:
+        """Take items out of a list."""
+        return cls("subtract", value)
+
+    def applied_to(self, before: str | None) -> str | None:
+        """What becomes of a value; None is no value of its own."""
+        if self.action in ("set", "delete"):
+            return self.value
+        old, items = _items(before), _items(self.value)
+        if self.action == "append":
+            return ",".join(dict.fromkeys(old + items))
+        return ",".join(item for item in old if item not in items)
+
+
+def _items(value: str | None) -> list[str]:
+    return [item.strip() for item in value.split(",")] if value else []
 
 
 class ScramMechanism(Numbered):

@@ -1,0 +1,1 @@
+"""Admin's calls without await, one file for each of its fields."""
