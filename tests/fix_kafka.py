@@ -4,6 +4,8 @@
 in turn: the newest one in the gate, the others in the full run. A smoke test, marked
 `@pytest.mark.kafka(every_release=True)`, is in the gate on all of them.
 
+`new_kafka` starts a cluster for one test, with settings of its own.
+
 Tests may kill and pause brokers: they are brought back before the next test. Topics should be new
 ones (`cluster.create_topic()`), since everything else stays.
 """
@@ -12,8 +14,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
 
 import pytest
 from jars import JarError
@@ -103,7 +107,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a broker, and as slow what needs an old one, before tests are selected."""
     for item in items:
         clusters = wanted([item])
-        if not clusters:
+        if not clusters and "new_kafka" not in getattr(item, "fixturenames", ()):
             continue
         everywhere = any(mark.kwargs.get("every_release") for mark in item.iter_markers("kafka"))
         if not everywhere and any(version != NEWEST for version, _ in clusters):
@@ -129,15 +133,22 @@ def pytest_terminal_summary(
         terminalreporter.line(f"{len(missing)} tests skipped: {missing[0]}", red=True)
 
 
-def cluster_for(request: pytest.FixtureRequest, key: Key) -> Iterator[KafkaCluster]:
-    """The shared cluster, put right again after the test."""
+@contextmanager
+def brokers_needed(config: pytest.Config) -> Iterator[None]:
+    """Skip the test when brokers cannot be had, but never in CI."""
     try:
-        cluster = request.config.stash[POOL].get(key)
+        yield
     except JarError as error:
         if os.environ.get("CI"):
             pytest.fail(f"CI must test against real brokers: {error}", pytrace=False)
-        request.config.stash[MISSING].append(str(error))
+        config.stash[MISSING].append(str(error))
         pytest.skip(f"no real broker: {error}")
+
+
+def cluster_for(request: pytest.FixtureRequest, key: Key) -> Iterator[KafkaCluster]:
+    """The shared cluster, put right again after the test."""
+    with brokers_needed(request.config):
+        cluster = request.config.stash[POOL].get(key)
     yield cluster
     cluster.heal()
 
@@ -152,6 +163,32 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 def kafka_three(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """Three nodes of the newest release."""
     yield from cluster_for(request, FIXTURES["kafka_three"])
+
+
+class NewKafka(Protocol):
+    """What `new_kafka` is."""
+
+    def __call__(
+        self,
+        version: str = ...,
+        nodes: int = ...,
+        *,
+        properties: Mapping[str, str] | None = ...,
+        features: Mapping[str, int] | None = ...,
+    ) -> KafkaCluster:
+        """Start a cluster."""
+
+
+@pytest.fixture
+def new_kafka(request: pytest.FixtureRequest) -> Iterator[NewKafka]:
+    """Starts a cluster of the test's own, for settings that the shared ones lack."""
+    with ExitStack() as stack:
+
+        def start(version: str = NEWEST, nodes: int = 1, **options: Any) -> KafkaCluster:
+            with brokers_needed(request.config):
+                return stack.enter_context(KafkaCluster(version, nodes, **options))
+
+        yield start
 
 
 @pytest.fixture(params=list(RELEASES))

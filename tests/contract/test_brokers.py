@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 from karrow.records import BatchBuilder, RecordReader
-from tests.brokers import BrokerDiedError, KafkaCluster, RawConnection, users
+from tests.brokers import RELEASES, BrokerDiedError, KafkaCluster, RawConnection, users
+from tests.brokers.folders import new_folder, remove_folder
+from tests.fix_kafka import NewKafka
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
+OLD = [version for version, release in RELEASES.items() if release.zookeeper]
 NOT_LEADER, UNKNOWN_LEADER_EPOCH = 6, 76
 
 
@@ -80,9 +83,9 @@ def test_release_answers_and_keeps_records(kafka_version: KafkaCluster) -> None:
     assert values(kafka_version, topic) == [b"kept"]
 
 
-def test_broker_takes_plain_tokens_in_bare_frames(kafka_version: KafkaCluster) -> None:
-    if not kafka_version.release.zookeeper:
-        pytest.skip("only old releases take SaslHandshake in version 0")
+@pytest.mark.kafka(every_release=True)
+@pytest.mark.parametrize("kafka_version", OLD, indirect=True)
+def test_old_broker_takes_plain_tokens_in_bare_frames(kafka_version: KafkaCluster) -> None:
     with kafka_version.connect("SASL_PLAINTEXT") as connection:
         assert connection.request("SaslHandshake", {"mechanism": "PLAIN"}, 0).error_code == 0
         assert connection.send_token(b"\0alice\0alice-secret") == b""
@@ -186,32 +189,56 @@ def test_leadership_moves_when_a_node_is_killed(kafka_three: KafkaCluster) -> No
     assert values(kafka_three, topic) == [b"kept"]
 
 
-def test_broker_that_dies_at_start_tells_why() -> None:
-    cluster = KafkaCluster(properties={"listeners": "NONSENSE://127.0.0.1:1"})
+def test_broker_that_dies_at_start_tells_why(new_kafka: NewKafka) -> None:
     with pytest.raises(BrokerDiedError, match=r"ended with 1(?s:.*)NONSENSE"):
-        cluster.start()
+        new_kafka(properties={"listeners": "NONSENSE://127.0.0.1:1"})
+
+
+def test_transactions_may_be_of_the_first_kind(new_kafka: NewKafka) -> None:
+    software = {"client_software_name": "karrow", "client_software_version": "1"}
+    with new_kafka(features={"transaction.version": 1}).connect() as connection:
+        features = connection.request("ApiVersions", software, 3).finalized_features
+    assert {f.name: f.max_version_level for f in features}["transaction.version"] == 1
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("", 0), ("1", 1)])
+def test_without_maven_tests_are_skipped_but_not_in_ci(
+    tmp_path: Path, ci: str, outcome: int
+) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path), "KARROW_CACHE": str(tmp_path), "CI": ci}
+    test = "tests/contract/test_brokers.py::test_mutual_tls_wants_a_certificate"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert run.returncode == outcome
+    assert (b"NOT TESTED AGAINST REAL BROKERS" in run.stdout) == (not ci)
+    assert b"not found: install" in run.stdout
 
 
 def test_nothing_outlives_a_killed_run(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import pathlib, sys, threading, time
+        from tests.brokers.folders import new_folder
         from tests.brokers.process import JavaProcess
         process = JavaProcess("sleep", pathlib.Path(sys.argv[1]))
         starter = threading.Thread(target=process.start, args=(["/bin/sleep", "600"],))
         starter.start()
         starter.join()
-        print(process.pid, flush=True)
+        print(process.pid, new_folder(), flush=True)
         time.sleep(600)
     """)
     command = [sys.executable, "-c", script, str(tmp_path / "log")]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tools'}"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as run:
         assert run.stdout is not None
-        child = int(run.stdout.readline())
+        pid, folder = run.stdout.readline().decode().split()
         time.sleep(0.2)
-        os.kill(child, 0)
+        assert is_alive(int(pid))
+        remove_folder(new_folder())
+        assert Path(folder).exists()
         run.kill()
-    wait_until(lambda: not is_alive(child))
+    wait_until(lambda: not is_alive(int(pid)))
+    remove_folder(new_folder())
+    assert not Path(folder).exists()
 
 
 def is_alive(pid: int) -> bool:
