@@ -16,6 +16,7 @@ from karrow.aio.calls.topics import TopicCalls
 from karrow.config import ClientConfig
 from karrow.errors import ConnectError, KarrowError
 from karrow.net.cluster import Cluster
+from karrow.net.retry import is_transient
 from karrow.types import Node
 from karrow.wire import api
 
@@ -105,7 +106,9 @@ class AsyncClient(
         async def attempt() -> Reply:
             return await self._send(request)
 
-        reply = await self._attempts(attempt, retryable=_is_unsent)
+        reply = await self._attempts(
+            attempt, retryable=lambda error: _is_unsent(error, target.name)
+        )
         return reply.message
 
     async def close(self) -> None:
@@ -128,8 +131,9 @@ class AsyncClient(
         return f"<{type(self).__name__} {self._config.client_id!r} of {self._config.bootstrap}>"
 
 
-def _is_unsent(error: BaseException) -> bool:
-    """Whether a request surely did not reach a broker: it was not found, or not connected to."""
+def _is_unsent(error: BaseException, name: str) -> bool:
+    """Whether a request did not leave: its broker was not found, or not connected to."""
     if isinstance(error, ConnectError):
         return True
-    return isinstance(error, KarrowError) and error.retriable and "api" not in error.context
+    is_ours = isinstance(error, KarrowError) and error.context.get("api") == name
+    return is_transient(error) and not is_ours

@@ -139,7 +139,8 @@ class FetchCalls(OffsetCalls):
         ends = await self.list_offsets(
             {TopicPartition(topic, number): "latest" for number in found}, retries=retries
         )
-        return max(found, key=lambda number: (ends[topic, number].offset or 0, -number))
+        fullest = max(ends, key=lambda key: (ends[key].offset or 0, -key.partition))
+        return fullest.partition
 
     async def _start(
         self,

@@ -1,0 +1,57 @@
+"""The blocking classes and their Async twins offer the same names, parameters and words."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import karrow
+
+TWINS = [(karrow.Client, karrow.AsyncClient)]
+# What only one side can have: the way to the other, and what its clients share.
+OWN = {"twin", "cluster"}
+
+
+def public(kind: type) -> dict[str, Any]:
+    return {
+        name: inspect.getattr_static(kind, name)
+        for name in dir(kind)
+        if not name.startswith("_") and name not in OWN
+    }
+
+
+def wording(value: Any) -> str:
+    return inspect.getdoc(value) or ""
+
+
+@pytest.mark.parametrize(("blocking", "awaited"), TWINS)
+def test_names_are_the_same(blocking: type, awaited: type) -> None:
+    # A plain attribute on one side may be a property on the other.
+    assert set(public(blocking)) - set(public(awaited)) <= {"default_group"}
+    assert set(public(awaited)) - set(public(blocking)) == set()
+
+
+@pytest.mark.parametrize(("blocking", "awaited"), TWINS)
+def test_parameters_and_words_are_the_same(blocking: type, awaited: type) -> None:
+    for name, value in public(awaited).items():
+        other = public(blocking)[name]
+        assert wording(other) == wording(value), name
+        if inspect.iscoroutinefunction(value):
+            assert not inspect.iscoroutinefunction(other)
+            mine, theirs = inspect.signature(other), inspect.signature(value)
+            assert mine == theirs, name
+
+
+@pytest.mark.parametrize("pair", TWINS)
+def test_public_classes_call_karrow_home(pair: tuple[type, type]) -> None:
+    for kind in pair:
+        assert kind.__module__ == "karrow"
+        assert getattr(karrow, kind.__name__) is kind
+
+
+@pytest.mark.parametrize("pair", TWINS)
+def test_everything_is_explained(pair: tuple[type, type]) -> None:
+    for kind in pair:
+        assert [name for name, value in public(kind).items() if not wording(value)] == []
