@@ -116,6 +116,8 @@ class KafkaCluster:
 
     def heal(self) -> None:
         """Undo what tests did to the brokers, and wait until every replica is in sync again."""
+        for node in self.nodes:
+            node.raise_if_crashed()
         if all(node.running and not node.paused for node in self.nodes):
             return
         for node in self.nodes:

@@ -35,6 +35,7 @@ class KafkaNode:
             f"Kafka {release.version} node {self.id}", place.folder / "server.log"
         )
         self.paused = False
+        self._wanted = False
         self._killed_at = -ZOOKEEPER_SESSION - 2 * TICK
         self._archive: Path | None = None
 
@@ -67,6 +68,7 @@ class KafkaNode:
             # ZooKeeper takes the dead broker for alive until its session ends.
             expected = self._killed_at + ZOOKEEPER_SESSION + 2 * TICK
             time.sleep(max(0.0, expected - time.monotonic()))
+        self._wanted = True
         self._process.start(self._command())
         if wait:
             self.wait_ready()
@@ -86,15 +88,21 @@ class KafkaNode:
 
     def kill(self) -> None:
         """kill -9."""
+        self._wanted = False
         self._process.kill()
         self._killed_at = time.monotonic()
         self.paused = False
 
     def stop(self) -> None:
         """An orderly shutdown, which hands over leadership first."""
-        self.paused = False
+        self.paused = self._wanted = False
         self._process.stop()
         self._keep_archive()
+
+    def raise_if_crashed(self) -> None:
+        """Raise with the tail of the log if the broker ended though nobody ended it."""
+        if self._wanted and not self.running:
+            raise self._process.died()
 
     def pause(self) -> None:
         """SIGSTOP: the port stays open, the kernel accepts connections, nobody answers."""
@@ -145,9 +153,23 @@ class KafkaNode:
                 members = {broker.node_id for broker in metadata.brokers}
                 if self.id not in members or metadata.controller_id not in members:
                     return False
-                return all(self._serves(connection, topic) for topic in metadata.topics)
+                return self._knows_its_data(metadata) and all(
+                    self._serves(connection, topic) for topic in metadata.topics
+                )
         except OSError:
             return False
+
+    def _knows_its_data(self, metadata: Any) -> bool:
+        """Whether an old broker, which hears of brokers before topics, has heard of its own."""
+        if not self._release.zookeeper:
+            return True
+        folders = {path.name for path in self._place.folder.glob("data/*-*") if path.is_dir()}
+        stored = {name for name in folders if not name.endswith("-delete")}
+        return stored <= {
+            f"{topic.name}-{part.partition_index}"
+            for topic in metadata.topics
+            for part in topic.partitions
+        }
 
     def _serves(self, connection: RawConnection, topic: Any) -> bool:
         """Whether the broker leads what only it can lead, and knows that it does."""
