@@ -196,6 +196,8 @@ def test_produce_refuses(client: karrow.Client, kafka: KafkaCluster) -> None:
         client.produce(topic, [b"x"], partition=0, api_version=6, compression="zstd")
     with pytest.raises(errors.MessageTooLarge):
         client.produce(topic, [b"x" * 2_000_000], partition=0)
+    with pytest.raises(errors.ConfigError, match="produce_one"):
+        client.produce(topic, b"abc")  # type: ignore[arg-type]
     with pytest.raises(errors.ConfigError, match="exclude each other"):
         client.produce(topic, [b"x"], partition=0, partitioner="murmur2")
     assert client.latest_offset(topic, 0) == 0
@@ -649,6 +651,13 @@ def test_request_fails(client: karrow.Client) -> None:
         client.request("LeaderAndIsr")
     answer = client.request("Heartbeat", {"group_id": "g"}, to=Node.coordinator("g"))
     assert answer.error_code == errors.UnknownMemberId.code  # a value, not raised
+
+
+def test_client_without_a_bootstrap_is_refused() -> None:
+    with pytest.raises(errors.ConfigError, match="no bootstrap servers"):
+        karrow.Client()
+    with pytest.raises(errors.ConfigError, match="did you mean 'client_id'"):
+        karrow.Client("b1", clientid="x")  # type: ignore[call-arg]
 
 
 def test_closed_client_says_so(kafka: KafkaCluster) -> None:

@@ -122,7 +122,7 @@ def test_offsets_in_zookeeper(kafka_version: KafkaCluster) -> None:
 
 
 def test_starts_of_segments(kafka_version: KafkaCluster) -> None:
-    topic = kafka_version.create_topic(config={"segment.bytes": "1000000"})
+    topic = kafka_version.create_topic(config={"segment.bytes": "1048576"})
     with client_of(kafka_version) as client:
         client.brokers()
         if 0 not in versions(client, "ListOffsets"):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import resource
+import socket
 import time
 import uuid
 from collections.abc import Coroutine
@@ -14,6 +14,8 @@ import pytest
 
 import karrow
 from karrow import errors, events
+from karrow.net.cluster import Cluster
+from karrow.net.dial import Dialer
 from karrow.types import Node
 from tests.contract.scripted import CLOSE, SILENCE, Answer, ScriptedBroker
 
@@ -307,18 +309,35 @@ def test_broker_may_demand_a_new_bootstrap() -> None:
 
 def test_all_addresses_of_a_name_are_tried() -> None:
     async def main() -> None:
-        async with ScriptedBroker() as broker, client_of(f"localhost:{broker.port}") as client:
-            loop = asyncio.get_running_loop()
-            real = loop.getaddrinfo
+        asked: list[str] = []
 
-            async def many(host: str, port: int, **options: Any) -> Any:
-                found = await real("127.0.0.1", port, **options)
-                dead = [(*one[:4], ("127.0.0.9", 1)) for one in found]
-                return [*dead, *found]
+        async def resolve(host: str, port: int) -> list[Any]:
+            asked.append(host)
+            good = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))
+            return [(*good[:4], ("127.0.0.9", 1)), good]
 
-            loop.getaddrinfo = many  # type: ignore[method-assign, assignment]
-            with contextlib.suppress(AttributeError):
-                assert len(await client.brokers()) == 1
+        async with ScriptedBroker() as broker:
+            config = karrow.ClientConfig(bootstrap=f"kafka.example:{broker.port}")
+            cluster = Cluster(config, Dialer(config, resolve=resolve))
+            found = await cluster.refresh(())
+            assert list(found.brokers) == [1]
+            assert asked == ["kafka.example"]
+            await cluster.close()
+
+    run(main())
+
+
+def test_close_tells_those_who_wait() -> None:
+    async def main() -> None:
+        async with ScriptedBroker() as broker:
+            broker.always("Metadata", SILENCE)
+            client = client_of(broker, request_timeout=5.0, api_timeout=5.0)
+            waiting = [asyncio.create_task(client.metadata()) for _ in range(3)]
+            await asyncio.sleep(0.1)
+            await client.close()
+            for call in waiting:
+                with pytest.raises(errors.StateError, match="closed"):
+                    await call
 
     run(main())
 

@@ -14,7 +14,7 @@ from karrow.aio.calls.metadata import MetadataCalls
 from karrow.aio.calls.produce import ProduceCalls
 from karrow.aio.calls.topics import TopicCalls
 from karrow.config import ClientConfig
-from karrow.errors import ConnectError, KarrowError
+from karrow.errors import ConfigError, ConnectError, KarrowError
 from karrow.net.cluster import Cluster
 from karrow.net.retry import is_transient
 from karrow.types import Node
@@ -61,6 +61,8 @@ class AsyncClient(
         if bootstrap is not None:
             given["bootstrap"] = bootstrap
         chosen = ClientConfig.make(config, given)
+        if chosen.bootstrap is None:
+            raise ConfigError("no bootstrap servers", hint="give them as 'host:port,host:port'")
         super().__init__(chosen, Cluster(chosen))
         self.default_group = chosen.default_group
 

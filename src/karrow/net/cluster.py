@@ -42,6 +42,7 @@ from karrow.net.coordinators import Coordinators
 from karrow.net.dial import Dialer
 from karrow.net.metadata import MetadataCache
 from karrow.net.pool import COORDINATOR, GENERAL, WAITING, Link, Pool
+from karrow.net.sharing import Sharing
 
 if TYPE_CHECKING:
     from karrow.config import ClientConfig
@@ -70,7 +71,7 @@ class Cluster:
         self._dialer = dialer or Dialer(config)
         self.pool = Pool(self._dialer, config)
         self.coordinators = Coordinators(self.any_connection, self.cache.add_broker)
-        self._refreshes: dict[object, asyncio.Task[ClusterMetadata]] = {}
+        self._refreshes: Sharing[ClusterMetadata] = Sharing()
         self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
         self._closed = False
 
@@ -265,13 +266,16 @@ class Cluster:
         """
         self._check()
         names = None if topics is None else tuple(sorted(set(topics)))
-        question = (names, create, api_version)
-        task = self._refreshes.get(question)
-        if task is None:
-            task = asyncio.create_task(self._refresh(names, api_version, create=create))
-            self._refreshes[question] = task
-            task.add_done_callback(lambda _: self._refreshes.pop(question, None))
-        return await asyncio.shield(task)
+        return await self._refreshes.run(
+            (names, create, api_version), lambda: self._refresh(names, api_version, create=create)
+        )
+
+    async def look_up(self, topics: Iterable[str]) -> None:
+        """Have many topics in the cache, with one question for all that are unknown or old."""
+        known = self.cache.snapshot.topics
+        unknown = {topic for topic in topics if topic not in known or self._is_old(topic)}
+        if len(unknown) > 1:
+            await self.refresh(unknown)
 
     async def _refresh(
         self, names: tuple[str, ...] | None, api_version: int | None, *, create: bool
@@ -368,10 +372,7 @@ class Cluster:
     async def close(self) -> None:
         """Close every connection; more than once does no harm."""
         self._closed = True
-        refreshes = list(self._refreshes.values())
-        for task in refreshes:
-            task.cancel()
-        await asyncio.gather(*refreshes, return_exceptions=True)
+        await self._refreshes.close()
         await self.coordinators.close()
         await self.pool.close()
 

@@ -9,11 +9,11 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from karrow.errors import RemoteProtocolError, UnsupportedVersion, error_for
+from karrow.net.sharing import Sharing
 from karrow.types import BrokerInfo, Coordinator, CoordinatorKind
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Coordinators:
         self._connect = connect
         self._learn = learn
         self._known: dict[Key, int] = {}
-        self._searches: dict[Key, asyncio.Task[Coordinator]] = {}
+        self._searches: Sharing[Coordinator] = Sharing()
 
     async def broker_id(self, kind: CoordinatorKind, key: str) -> int:
         """The coordinator's id, from memory if it is there."""
@@ -54,29 +54,17 @@ class Coordinators:
         """Ask again next time."""
         self._known.pop((kind, key), None)
 
-    def forget_broker(self, broker_id: int) -> None:
-        """Ask again for everything that this broker coordinated."""
-        self._known = {key: known for key, known in self._known.items() if known != broker_id}
-
     async def find(
         self, kind: CoordinatorKind, key: str, *, api_version: int | None = None
     ) -> Coordinator:
         """Ask the cluster; an error of the coordinator is a value in the answer."""
         if api_version is not None:
             return await self._ask(kind, key, api_version)
-        search = self._searches.get((kind, key))
-        if search is None:
-            search = asyncio.create_task(self._ask(kind, key, None))
-            self._searches[kind, key] = search
-            search.add_done_callback(lambda _: self._searches.pop((kind, key), None))
-        return await asyncio.shield(search)
+        return await self._searches.run((kind, key), lambda: self._ask(kind, key, None))
 
     async def close(self) -> None:
         """End the searches under way."""
-        searches = list(self._searches.values())
-        for search in searches:
-            search.cancel()
-        await asyncio.gather(*searches, return_exceptions=True)
+        await self._searches.close()
 
     async def _ask(self, kind: CoordinatorKind, key: str, api_version: int | None) -> Coordinator:
         connection = await self._connect()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from karrow.errors import StateError
 from karrow.net.connection import Connection, Peer
 from karrow.net.retry import JITTER, backoff_delay
+from karrow.net.sharing import joined
 
 if TYPE_CHECKING:
     from karrow.config import ClientConfig
@@ -85,7 +86,7 @@ class Link:
         if self._attempt is None:
             self._attempt = asyncio.create_task(self._dial(), name=f"karrow dial {self.peer}")
             self._attempt.add_done_callback(self._attempted)
-        return await asyncio.shield(self._attempt)
+        return await joined(self._attempt)
 
     async def _dial(self) -> Connection:
         await asyncio.sleep(max(0.0, self._retry_at - asyncio.get_running_loop().time()))

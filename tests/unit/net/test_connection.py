@@ -5,6 +5,8 @@ import pickle
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from karrow import events
 from karrow.errors import (
@@ -346,7 +348,7 @@ def test_requests_and_closing_are_events() -> None:
             await future
             lost = send(end)
             end.connection.close()
-            with pytest.raises(ConnectError):
+            with pytest.raises(Disconnected, match="this client closed it"):
                 await lost
         assert [event.name for event in seen] == [
             "request.start",
@@ -360,6 +362,39 @@ def test_requests_and_closing_are_events() -> None:
         assert stop["broker"] == {"node_id": 1, "host": "b1", "port": 9092}
         assert stop["bytes_sent"] > 0 < stop["bytes_received"]
         assert dict(seen[-1].fields) == {"host": "b1", "port": 9092, "reason": "shutdown"}
+
+    run(main())
+
+
+@given(st.data())
+def test_any_bytes_close_the_connection_or_wait_for_more(data: st.DataObject) -> None:
+    async def main() -> None:
+        end = Wire(max_frame_bytes=10_000)
+        pending = [send(end) for _ in range(3)]
+        honest = b"".join(end.bytes(request, {}) for request in end.requests())
+        noise = data.draw(st.binary(max_size=60) | st.just(honest))
+        place = data.draw(st.integers(0, len(honest)))
+        portion = data.draw(st.integers(1, 40))
+        end.transport.feed(honest[:place] + noise + honest[place:], portion)
+        end.connection.close()
+        for future in pending:
+            error = future.exception()
+            assert error is None or isinstance(error, (RemoteProtocolError, Disconnected))
+
+    run(main())
+
+
+def test_large_requests_are_written_whole() -> None:
+    async def main() -> None:
+        end = Wire()
+        records = bytes(range(256)) * 4096
+        part = {"index": 0, "records": records}
+        body = {"acks": 1, "topic_data": [{"name": "t", "partition_data": [part]}]}
+        future = end.connection.send("Produce", 9, body)
+        (request,) = end.requests()
+        assert request.body.topic_data[0].partition_data[0].records == records
+        end.answer(request, {})
+        await future
 
     run(main())
 

@@ -179,6 +179,7 @@ class Calls:
         ask: Callable[[int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, Any]]],
     ) -> dict[TopicPartition, Any]:
         """Ask each leader for its own partitions, all leaders at once."""
+        await self._cluster.look_up({partition.topic for partition in partitions})
         outcomes: dict[TopicPartition, Any] = {}
         groups: dict[int, list[TopicPartition]] = {}
         for partition in partitions:

@@ -87,6 +87,8 @@ class ProduceCalls(Calls):
         for its replicas. Only what surely was not written is retried.
         """
         terms = Terms(_acks(acks), timeout, compression, transactional_id, api_version, retries)
+        if isinstance(messages, (str, bytes, bytearray, memoryview)):
+            raise ConfigError("messages is one value", hint="use produce_one, or a list of values")
         entries = [_entry(place, message) for place, message in enumerate(messages)]
         batches = await self._batches(topic, entries, partition, partitioner, retries)
         outcomes: dict[int, RecordMetadata | KarrowError] = {}

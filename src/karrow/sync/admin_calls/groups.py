@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from karrow.sync.admin_calls.base import AdminTwin
 
 if TYPE_CHECKING:
-    from karrow.aio.admin_calls.offsets import Places
+    from karrow.aio.admin_calls.offsets import Place
     from karrow.aio.calls.commits import Committable, Topics
     from karrow.aio.calls.offsets import Key
-    from karrow.types import CommittedOffset, GroupDescription, TopicPartition
+    from karrow.types import CommittedOffset, GroupDescription, OffsetLike, TopicPartition
 
 
 class GroupCalls(AdminTwin):
@@ -139,7 +139,7 @@ class GroupCalls(AdminTwin):
     def create_group(
         self,
         group: str,
-        offsets: Places,
+        offsets: Mapping[Place, OffsetLike],
         *,
         retries: int | None = None,
     ) -> dict[TopicPartition, int]:
@@ -152,7 +152,7 @@ class GroupCalls(AdminTwin):
     def reset_group(
         self,
         group: str,
-        offsets: Places,
+        offsets: Mapping[Place, OffsetLike],
         *,
         retries: int | None = None,
     ) -> dict[TopicPartition, int]:

@@ -1,0 +1,50 @@
+"""Work that several callers wait for: one of them may leave without spoiling it for the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from karrow.errors import StateError
+
+T = TypeVar("T")
+
+
+async def joined(task: asyncio.Task[T]) -> T:
+    """Wait for a shared task; when it was cancelled, and not the caller, say why."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if task.cancelled() and (caller is None or not caller.cancelling()):
+            raise StateError("the client was closed in the meantime") from None
+        raise
+
+
+class Sharing(Generic[T]):
+    """Tasks by key: while one runs, everybody who asks for the same joins it."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[object, asyncio.Task[T]] = {}
+
+    def run(self, key: object, work: Callable[[], Coroutine[Any, Any, T]]) -> Awaitable[T]:
+        """What the task for ``key`` gives, started if there is none."""
+        task = self._tasks.get(key)
+        if task is None:
+            task = asyncio.create_task(work())
+            self._tasks[key] = task
+            task.add_done_callback(lambda done: self._done(key, done))
+        return joined(task)
+
+    def _done(self, key: object, task: asyncio.Task[T]) -> None:
+        self._tasks.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # everybody who waited may have left: then it is nobody's
+
+    async def close(self) -> None:
+        """End what runs."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
