@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from karrow.version import __version__
+
 if TYPE_CHECKING:
     from karrow import config as config
     from karrow import errors as errors
@@ -74,7 +76,6 @@ if TYPE_CHECKING:
     from karrow.types import TransactionListing as TransactionListing
     from karrow.types import UserScramDescription as UserScramDescription
 
-__version__ = "0.1.0"
 __all__ = [
     "TLS",
     "AbortedTransaction",

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from karrow import __version__
 from karrow.errors import UnsupportedVersion, error_for
 from karrow.net.versions import BEFORE_NEGOTIATION, BrokerVersions
+from karrow.version import __version__
 
 if TYPE_CHECKING:
     from karrow.net.connection import Connection
