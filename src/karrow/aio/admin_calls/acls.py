@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from karrow.aio.admin_calls.base import AdminCalls, named, nothing, raise_for, read_each
 from karrow.aio.calls.base import Reply, Request
-from karrow.errors import KarrowError, error_for
+from karrow.errors import ConfigError, KarrowError, error_for
 from karrow.types import (
     AclBinding,
     AclFilter,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # The version of the three APIs with patterns of names (KIP-290); before it names are literal.
 FIRST_WITH_PATTERNS = 1
+Rule = TypeVar("Rule", AclBinding, AclFilter, AclBinding | AclFilter)
 LITERALS = (PatternType.LITERAL, PatternType.ANY)
 
 
@@ -53,7 +54,8 @@ class AclAdminCalls(AdminCalls):
                 ),
             )
 
-        await self._call_many(dict.fromkeys(acls), ask, "create_acls", retries=retries)
+        wanted = dict.fromkeys(map(_known, acls))
+        await self._call_many(wanted, ask, "create_acls", retries=retries)
 
     async def describe_acls(
         self,
@@ -63,7 +65,7 @@ class AclAdminCalls(AdminCalls):
         retries: int | None = None,
     ) -> list[AclBinding]:
         """The rules that a filter matches, or all of them."""
-        chosen = AclFilter() if matching is None else matching
+        chosen = AclFilter() if matching is None else _known(matching)
 
         def body(version: int, connection: Connection) -> dict[str, Any]:
             return _filter("DescribeAcls", chosen, version, connection)
@@ -95,8 +97,16 @@ class AclAdminCalls(AdminCalls):
                 lambda reply: _read_deleted(reply, left),
             )
 
-        wanted = dict.fromkeys(matching)
+        wanted = dict.fromkeys(map(_known, matching))
         return await self._call_many(wanted, ask, "delete_acls", retries=retries)
+
+
+def _known(rule: Rule) -> Rule:
+    """Refuse what has no name: a broker closes the connection over it, without a word."""
+    for part in (rule.resource_type, rule.pattern_type, rule.operation, rule.permission):
+        if not part:
+            raise ConfigError(f"a rule or filter cannot have {part!r}", rule=rule)
+    return rule
 
 
 def _creation(acl: AclBinding, version: int, connection: Connection) -> dict[str, Any]:

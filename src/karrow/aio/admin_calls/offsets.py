@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from karrow.aio.admin_calls.base import by_topic, nothing, partitions_named, raise_for, read_each
 from karrow.aio.admin_calls.groups import GroupAdminCalls
@@ -36,12 +36,7 @@ if TYPE_CHECKING:
     from karrow.aio.calls.offsets import Key
     from karrow.types import OffsetResult
 
-    Places = (
-        Mapping[str, OffsetLike]
-        | Mapping[tuple[str, int], OffsetLike]
-        | Mapping[TopicPartition, OffsetLike]
-        | Mapping[str | tuple[str, int], OffsetLike]
-    )
+Place = TypeVar("Place", bound=str | tuple[str, int])
 
 # What brokers before 3.9 say of a group that does not exist (KIP-1043).
 DEAD = "Dead"
@@ -131,7 +126,7 @@ class OffsetAdminCalls(GroupAdminCalls, TopicAdminCalls):
         await self._call_many(wanted, ask, "delete_group_offsets", retries=retries)
 
     async def create_group(
-        self, group: str, offsets: Places, *, retries: int | None = None
+        self, group: str, offsets: Mapping[Place, OffsetLike], *, retries: int | None = None
     ) -> dict[TopicPartition, int]:
         """Make an empty group that will read on from these places, and return their offsets.
 
@@ -144,7 +139,7 @@ class OffsetAdminCalls(GroupAdminCalls, TopicAdminCalls):
         return await self._store(group, offsets, retries)
 
     async def reset_group(
-        self, group: str, offsets: Places, *, retries: int | None = None
+        self, group: str, offsets: Mapping[Place, OffsetLike], *, retries: int | None = None
     ) -> dict[TopicPartition, int]:
         """Move a group that has no members to other places, and return the offsets they have.
 
@@ -170,7 +165,7 @@ class OffsetAdminCalls(GroupAdminCalls, TopicAdminCalls):
         return None if found.state == DEAD else found
 
     async def _store(
-        self, group: str, offsets: Places, retries: int | None
+        self, group: str, offsets: Mapping[Place, OffsetLike], retries: int | None
     ) -> dict[TopicPartition, int]:
         specs = await self._specs(offsets, retries)
         chosen = await self._resolve(specs, retries)
@@ -178,7 +173,7 @@ class OffsetAdminCalls(GroupAdminCalls, TopicAdminCalls):
         return chosen
 
     async def _specs(
-        self, offsets: Places, retries: int | None
+        self, offsets: Mapping[Place, OffsetLike], retries: int | None
     ) -> dict[TopicPartition, OffsetSpec]:
         """The place for each partition; one named by itself goes before its topic."""
         places = {key: OffsetSpec.parse(place) for key, place in offsets.items()}

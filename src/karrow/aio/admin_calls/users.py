@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from karrow.aio.admin_calls.base import AdminCalls, named, nothing, raise_for, read_each
@@ -59,25 +60,24 @@ class UserAdminCalls(AdminCalls):
     ) -> None:
         """Set or delete credentials: (user, mechanism) to a password, or to None to delete it."""
         upsertions = await asyncio.to_thread(_upsertions, changes, iterations)
-        deletions = [key for key, password in changes.items() if password is None]
 
-        async def ask(left: list[Key]) -> Mapping[Key, KarrowError | None]:
+        async def send(left: list[Key]) -> Mapping[Key, KarrowError | None]:
+            deletions = [key for key in left if key not in upsertions]
             question = {
-                "deletions": [
-                    {"name": user, "mechanism": int(mechanism)}
-                    for user, mechanism in left
-                    if (user, mechanism) in deletions
-                ],
+                "deletions": [{"name": user, "mechanism": int(one)} for user, one in deletions],
                 "upsertions": [upsertions[key] for key in left if key in upsertions],
             }
+            name, to = "AlterUserScramCredentials", Node.controller()
             return await self._outcomes(
-                Request(
-                    "AlterUserScramCredentials",
-                    Node.controller(),
-                    lambda _version, _connection: question,
-                ),
+                Request(name, to, lambda _version, _connection: question),
                 lambda reply: _read_altered(reply, left),
             )
+
+        async def ask(left: list[Key]) -> Mapping[Key, KarrowError | None]:
+            outcomes: dict[Key, KarrowError | None] = {}
+            for turn in turns(left):
+                outcomes.update(await send(turn))
+            return outcomes
 
         await self._call_many(changes, ask, "alter_scram_users", retries=retries)
 
@@ -118,6 +118,15 @@ def salted_password(
         raise ConfigError(f"{mechanism} is no mechanism that stores credentials")
     text = Secret(password).reveal().encode()
     return hashlib.pbkdf2_hmac(HASHES[mechanism], text, salt, iterations)
+
+
+def turns(keys: Iterable[Key]) -> list[list[Key]]:
+    """Changes for one request after the other: each may change a user once."""
+    waiting: dict[str, list[Key]] = {}
+    for key in keys:
+        waiting.setdefault(key[0], []).append(key)
+    rows = zip_longest(*waiting.values())
+    return [[key for key in row if key is not None] for row in rows]
 
 
 def _upsertions(
