@@ -18,6 +18,9 @@ from tests.brokers import KafkaCluster
 
 F = TypeVar("F", bound=Callable[..., None])
 
+# The brokers delete what is older than a week, and look often; old timestamps count.
+FOR_EVER = {"retention.ms": "-1"}
+
 SUCCESSES: set[str] = set()
 FAILURES: set[str] = set()
 
@@ -133,7 +136,7 @@ def test_metadata_creates_when_told(client: karrow.Client) -> None:
 def test_records_come_back(
     client: karrow.Client, kafka: KafkaCluster, compression: str | None
 ) -> None:
-    topic = kafka.create_topic()
+    topic = kafka.create_topic(config=FOR_EVER)
     written = client.produce(
         topic,
         [
@@ -325,7 +328,7 @@ def test_aborted_data_is_left_out(client: karrow.Client, kafka: KafkaCluster) ->
 @succeeds("list_offsets", "earliest_offset", "latest_offset")
 @pytest.mark.parametrize("version", [*range(1, 12), None])
 def test_offsets(client: karrow.Client, kafka: KafkaCluster, version: int | None) -> None:
-    topic = kafka.create_topic(partitions=2)
+    topic = kafka.create_topic(partitions=2, config=FOR_EVER)
     base = datetime(2024, 1, 1, tzinfo=UTC)
     stamps = [int((base + timedelta(hours=n)).timestamp() * 1000) for n in (0, 2, 1)]
     client.produce(topic, [karrow.Record(value=b"v", timestamp_ms=t) for t in stamps], partition=0)

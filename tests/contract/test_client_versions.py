@@ -139,7 +139,8 @@ def test_starts_of_segments(kafka_version: KafkaCluster) -> None:
 
 
 def test_times_in_every_release(kafka_version: KafkaCluster) -> None:
-    topic = kafka_version.create_topic()
+    # Brokers delete what is older than a week by its timestamp.
+    topic = kafka_version.create_topic(config={"retention.ms": "-1"})
     with client_of(kafka_version) as client:
         records = [karrow.Record(value=b"v", timestamp_ms=1000 * n) for n in (1, 2, 3)]
         client.produce(topic, records, partition=0)

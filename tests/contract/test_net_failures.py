@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -194,5 +194,44 @@ def test_cancelled_calls_leave_the_client_usable(kafka: KafkaCluster) -> None:
                 with pytest.raises(asyncio.CancelledError):
                     await call
                 assert (await client.fetch(topic, 0, 0, max_wait=0.0)).high_watermark == 0
+
+    run(main())
+
+
+@pytest.mark.slow
+def test_rolling_restart_reaches_no_caller(kafka_three: KafkaCluster) -> None:
+    """Two rounds over all brokers, while calls that may be repeated go on."""
+    topic = kafka_three.create_topic(partitions=3)
+
+    async def main() -> None:
+        done: dict[str, int] = {"metadata": 0, "fetch": 0, "commit": 0}
+        stop = asyncio.Event()
+
+        async def repeat(name: str, call: Callable[[], Awaitable[object]]) -> None:
+            while not stop.is_set():
+                await call()
+                done[name] += 1
+                await asyncio.sleep(0.01)
+
+        async with karrow.AsyncClient(kafka_three.bootstrap(), api_timeout=60.0) as client:
+            calls = [
+                asyncio.create_task(repeat("metadata", lambda: client.metadata([topic]))),
+                asyncio.create_task(
+                    repeat("fetch", lambda: client.fetch(topic, 1, 0, max_wait=0.0))
+                ),
+                asyncio.create_task(
+                    repeat("commit", lambda: client.commit_offsets("rolling", {(topic, 0): 1}))
+                ),
+            ]
+            for _ in range(2):
+                for node in kafka_three.nodes:
+                    await asyncio.to_thread(node.kill)
+                    await asyncio.sleep(1.0)
+                    await asyncio.to_thread(kafka_three.heal)
+            before = dict(done)
+            await asyncio.sleep(1.0)
+            stop.set()
+            await asyncio.gather(*calls)
+            assert all(done[name] > before[name] > 0 for name in done), done
 
     run(main())

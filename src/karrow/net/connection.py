@@ -23,7 +23,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from karrow import events
 from karrow.errors import (
@@ -209,8 +209,8 @@ class Connection(asyncio.BufferedProtocol):
     # ---- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream's protocol
-        self._transport = transport
+        # Not isinstance: uvloop's transports are none of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
         _tune(transport.get_extra_info("socket"), self._config)
         self._watch(self._idle_at())
 
