@@ -9,7 +9,7 @@ import pytest
 
 import karrow
 
-TWINS = [(karrow.Client, karrow.AsyncClient)]
+TWINS = [(karrow.Client, karrow.AsyncClient), (karrow.Admin, karrow.AsyncAdmin)]
 # What only one side can have: the way to the other, and what its clients share.
 OWN = {"twin", "cluster"}
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 Place = TypeVar("Place", bound=str | tuple[str, int])
 
-# What brokers before 3.9 say of a group that does not exist (KIP-1043).
+# What brokers before 4.0 say of a group that does not exist (KIP-1043), and the oldest of one that
+# has stored offsets and nothing else.
 DEAD = "Dead"
 STOP_THEM = "the group has members, which own its offsets: stop them first"
 
@@ -162,7 +163,9 @@ class OffsetAdminCalls(GroupAdminCalls, TopicAdminCalls):
             found = await self.describe_group(group, retries=retries)
         except GroupIdNotFound:
             return None
-        return None if found.state == DEAD else found
+        if found.state == DEAD and not await self.list_group_offsets(group, retries=retries):
+            return None
+        return found
 
     async def _store(
         self, group: str, offsets: Mapping[Place, OffsetLike], retries: int | None

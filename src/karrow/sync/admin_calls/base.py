@@ -28,6 +28,11 @@ class AdminTwin:
         """The client it speaks through; its ``request`` sends what Admin has no call for."""
         return self._client
 
+    @property
+    def twin(self) -> AsyncAdmin:
+        """The AsyncAdmin behind it; its coroutines belong to karrow's own loop."""
+        return self._twin
+
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return run(coroutine, type(self._twin).__name__)
 
