@@ -52,10 +52,13 @@ class ScriptedBroker:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-            for writer in list(self._writers):
-                writer.transport.abort()
+            self.drop_connections()
             await asyncio.sleep(0)
             self._server = None
+
+    def drop_connections(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -13,7 +13,6 @@ import karrow
 from karrow.types import TopicPartition
 from tests.brokers import KafkaCluster
 
-
 # Its own types are not complete.
 kafka_python: Any = importlib.import_module("kafka")
 

@@ -223,14 +223,40 @@ def test_broker_before_0_10_closes_and_is_taken_for_0_9() -> None:
     run(main())
 
 
+def test_broker_that_goes_down_is_not_taken_for_an_old_one() -> None:
+    async def main() -> None:
+        async with ScriptedBroker() as broker, client_of(broker) as client:
+            truth = broker.handlers["ApiVersions"]
+            answers = [CLOSE]
+
+            def once(request: Any) -> Answer:
+                return answers.pop() if answers else truth(request)
+
+            broker.handlers["ApiVersions"] = once
+            assert "DescribeCluster" in await client.api_versions()
+
+    run(main())
+
+
+def test_one_good_address_among_bad_ones_is_enough() -> None:
+    async def main() -> None:
+        async with ScriptedBroker() as bad, ScriptedBroker() as good:
+            bad.always("ApiVersions", b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            for _ in range(5):
+                places = f"{bad.bootstrap},127.0.0.1:1,{good.bootstrap}"
+                async with client_of(places) as client:
+                    assert [broker.port for broker in await client.brokers()] == [good.port]
+
+    run(main())
+
+
 def test_ranges_are_read_again_at_each_reconnect() -> None:
     async def main() -> None:
         wide = {"ApiVersions": (0, 4), "Metadata": (0, 12), "DescribeGroups": (0, 5)}
         async with ScriptedBroker(supported=wide) as broker, client_of(broker) as client:
             await client.request("DescribeGroups", {})
             broker._supported["DescribeGroups"] = (0, 2)  # downgraded, and restarted
-            for writer in broker._writers:
-                writer.transport.abort()
+            broker.drop_connections()
             await asyncio.sleep(0.05)
             await client.request("DescribeGroups", {})
             sent = [version for name, version in broker.versions if name == "DescribeGroups"]
@@ -301,6 +327,32 @@ def test_broker_may_demand_a_new_bootstrap() -> None:
             async with karrow.AsyncClient(lambda: places, api_timeout=5.0) as client:
                 await client.brokers()
                 old.always("Metadata", {"error_code": 129})
+                places[:] = [new.bootstrap]
+                assert [broker.port for broker in await client.brokers()] == [new.port]
+
+    run(main())
+
+
+def test_broker_may_demand_it_while_it_is_connected_to() -> None:
+    """KIP-1242: from ApiVersions 5 on the broker is told whom we expect."""
+
+    async def main() -> None:
+        async with ScriptedBroker() as old, ScriptedBroker() as new:
+            places = [old.bootstrap]
+            async with karrow.AsyncClient(lambda: places, api_timeout=5.0) as client:
+                await client.brokers()
+                truth = old.handlers["ApiVersions"]
+
+                def refuse(request: Any) -> Answer:
+                    if request.version < 5:
+                        return truth(request)
+                    assert request.body.cluster_id == "scripted"
+                    assert request.body.node_id == 1
+                    return {"error_code": 129}
+
+                old.handlers["ApiVersions"] = refuse
+                old.drop_connections()
+                await asyncio.sleep(0.05)
                 places[:] = [new.bootstrap]
                 assert [broker.port for broker in await client.brokers()] == [new.port]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import logging
+import pickle
 import time
+import traceback
 from typing import Any
 
 import pytest
@@ -166,3 +170,41 @@ def test_sasl_over_bare_frames(kafka: KafkaCluster, monkeypatch: pytest.MonkeyPa
     reach(kafka, "SASL_PLAINTEXT", sasl=Scram("alice", ALICE))
     error = refuse(kafka, "SASL_PLAINTEXT", sasl=Scram("alice", "wrong"))
     assert isinstance(error, errors.AuthenticationError)
+
+
+def test_no_secret_leaves_the_client(
+    kafka: KafkaCluster, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Logs at DEBUG, all events, errors, reprs: none holds a password or a token."""
+    token = unsecured_token("alice")
+    canaries = ["canary-secret", ALICE, token]
+    caplog.set_level(logging.DEBUG)
+    said: list[str] = []
+    with (
+        events.subscribe(lambda event: said.append(f"{event} {event!r}")),
+        events.log_to(logging.getLogger("test"), level=logging.DEBUG),
+    ):
+        for sasl in (
+            Plain("alice", ALICE),
+            Plain("alice", "canary-secret"),
+            Scram("alice", ALICE, "SCRAM-SHA-256"),
+            Scram("alice", "canary-secret"),
+            OAuthBearer(lambda: token),
+        ):
+            client = karrow.Client(
+                kafka.bootstrap("SASL_PLAINTEXT"), sasl=sasl, allow_plaintext_password=True, **QUICK
+            )
+            said.append(f"{client!r} {client.config!r} {client.twin!r}")
+            try:
+                client.brokers()
+            except errors.AuthenticationError as error:
+                said.append(f"{error} {error!r} {error.__dict__} {pickle.dumps(error)!r}")
+                said.append("".join(traceback.format_exception(error)))
+            client.close()
+    out, err = capfd.readouterr()
+    everything = "\n".join([*said, caplog.text, out, err])
+    assert "auth.stop" in everything
+    assert "auth.exception" in everything
+    for canary in canaries:
+        assert canary not in everything
+        assert base64.b64encode(canary.encode()).decode() not in everything

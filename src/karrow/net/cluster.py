@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from karrow import events
 from karrow.errors import (
+    AuthenticationError,
     BrokerNotAvailable,
     ConnectError,
     InconsistentClusterId,
@@ -84,7 +85,7 @@ class Cluster:
             return await self.any_connection()
         broker = await self.broker(to)
         purpose = COORDINATOR if "coordinator" in to.kind else GENERAL
-        return await self._link(broker, purpose).open()
+        return await self._open(self._link(broker, purpose))
 
     @contextlib.asynccontextmanager
     async def route(self, to: Node, *, alone: bool = False) -> AsyncIterator[Connection]:
@@ -98,7 +99,7 @@ class Cluster:
             return
         self._check()
         with self._link(await self.broker(to), WAITING).claimed() as link:
-            yield await link.open()
+            yield await self._open(link)
 
     async def broker(self, to: Node) -> BrokerInfo:
         """The broker that a selector names; the metadata is refreshed once if it has none."""
@@ -129,11 +130,14 @@ class Cluster:
         if self._is_old() or not self.cache.snapshot.brokers:
             await self.refresh(())
         snapshot = self.cache.snapshot
-        if to.kind == "random":
+        if to.kind == "random" and snapshot.brokers:
             return random.choice(list(snapshot.brokers))  # noqa: S311 - no secret
-        if snapshot.controller_id is None:
-            raise BrokerNotAvailable("the cluster names no controller now")
-        return snapshot.controller_id
+        if to.kind == "controller" and snapshot.controller_id is not None:
+            return snapshot.controller_id
+        error = BrokerNotAvailable(f"the metadata names no broker for {to!r}")
+        error.retriable = True  # a cluster that starts or elects has one in a moment
+        self.cache.updated_at = None
+        raise error
 
     async def leader(self, topic: str, partition: int) -> PartitionMetadata:
         """A partition that has a leader; LeaderNotAvailable while it has none."""
@@ -241,15 +245,22 @@ class Cluster:
     async def _open_first(self, links: list[Link]) -> tuple[Connection | None, list[KarrowError]]:
         """Try links one after the other; those that have just failed only if there is no other."""
         errors: list[KarrowError] = []
-        ready = [link for link in links if not link.is_resting] or links[:1]
-        for link in ready:
+        for link in [link for link in links if not link.is_resting] or links[:1]:
             try:
-                return await link.open(), errors
-            except (NetworkError, RequestTimeout) as error:
-                if not error.retriable:
-                    raise
+                return await self._open(link), errors
+            except AuthenticationError:
+                raise
+            except (NetworkError, RemoteProtocolError) as error:
                 errors.append(error)
         return None, errors
+
+    async def _open(self, link: Link) -> Connection:
+        try:
+            return await link.open()
+        except RebootstrapRequired as error:
+            await self._start_anew()
+            text = "the broker sends us back to the bootstrap servers"
+            raise ConnectError(text, broker=link.peer) from error
 
     # ---- metadata
 
@@ -410,7 +421,7 @@ def _missing(said: ClusterMetadata, topic: str, partition: int | None) -> Karrow
 
 
 def _unreachable(errors: list[KarrowError]) -> KarrowError:
-    if len(errors) == 1:
+    if len(errors) == 1 or (errors and not any(error.retriable for error in errors)):
         return errors[0]
     text = "; ".join(dict.fromkeys(str(error) for error in errors)) or "no address is known"
     return ConnectError(f"no broker can be reached: {text}")

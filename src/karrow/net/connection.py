@@ -19,6 +19,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import copy
 import socket
 import sys
 from collections import deque
@@ -347,7 +348,13 @@ class Connection(asyncio.BufferedProtocol):
         self._muted_until = max(self._muted_until, self._loop.time() + pause)
         for pending in (*self._sent, *self._line):
             pending.deadline += pause
-        self._loop.call_at(self._muted_until, self._advance)
+        self._loop.call_at(self._muted_until, self._unmute)
+
+    def _unmute(self) -> None:
+        # Timers may come a moment early; another throttled answer may have come since.
+        if self._muted_until <= self._loop.time() + TIMER_SLACK:
+            self._muted_until = 0.0
+            self._advance()
 
     # ---- time
 
@@ -424,22 +431,26 @@ class Connection(asyncio.BufferedProtocol):
 
     def _lost(self, pending: Pending, error: KarrowError, *, is_blamed: bool) -> KarrowError:
         """What a request that was sent gets."""
-        is_own = is_blamed or isinstance(error, AuthenticationError)
-        kind = type(error) if is_own else Disconnected
-        return self._told(kind, error.message, pending)
+        if is_blamed or isinstance(error, AuthenticationError):
+            return self._about(error, pending)
+        return self._about(Disconnected(error.message, hint=error.hint), pending)
 
     def _unsent(self, pending: Pending) -> KarrowError:
         """What a request that never left gets; refused credentials stay what they are."""
-        if isinstance(self.error, AuthenticationError):
-            return self._told(AuthenticationError, self.error.message, pending)
-        why = self.error.message if self.error is not None else "the connection is not open"
-        return self._told(ConnectError, f"the request was not sent: {why}", pending)
+        error = self.error
+        if error is None:
+            return self._about(ConnectError("the connection is not open"), pending)
+        if isinstance(error, AuthenticationError):
+            return self._about(error, pending)
+        text = f"the request was not sent: {error.message}"
+        return self._about(ConnectError(text, hint=error.hint), pending)
 
-    def _told(self, kind: type[KarrowError], message: str, pending: Pending) -> KarrowError:
-        hint = None if self.error is None else self.error.hint
-        error = kind(message, hint=hint, api=pending.name, broker=self.peer)
-        error.__cause__ = None if self.error is None else self.error.__cause__
-        return error
+    def _about(self, error: KarrowError, pending: Pending) -> KarrowError:
+        """An error of its own for a request: each caller may add to it or raise it."""
+        found = copy.copy(error)
+        found.context = {**error.context, "api": pending.name, "broker": self.peer}
+        found.__cause__ = error.__cause__ or (self.error and self.error.__cause__)
+        return found
 
     def _closing_hint(self) -> str | None:
         """What a close without a word may mean, by how far the conversation had come."""

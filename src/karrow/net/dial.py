@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Address = tuple[Any, ...]
 Resolver = Callable[[str, int], Awaitable[list[Address]]]
 
+CLOSED_PAUSE = 0.05
 PLAINTEXT_HINT = "a plaintext port spoken to with TLS does this"
 
 
@@ -117,22 +118,26 @@ class Dialer:
     async def _negotiated(
         self, peer: Peer, address: Address, on_close: Callable[[Connection], object] | None
     ) -> Connection:
-        """A connection whose versions are known, also of a broker that cannot tell them."""
-        connection = await self._connect(peer, address, on_close)
-        with _closing_on_error(connection):
-            try:
-                await negotiate(connection, cluster_id=self.cluster_id)
-            except Disconnected as error:
-                refusal = error
-            else:
-                return connection
-        connection = await self._connect(peer, address, on_close)
-        with _closing_on_error(connection):
-            try:
-                await assume_before_negotiation(connection)
-            except Disconnected:
-                raise refusal from None
-        return connection
+        """A connection whose versions are known, also of a broker that cannot tell them.
+
+        A broker before 0.10 closes when it is asked, and so does one that is just going down:
+        only who closes again is taken for the former.
+        """
+        refusal: Disconnected | None = None
+        for prepare in (self._negotiate, self._negotiate, assume_before_negotiation):
+            connection = await self._connect(peer, address, on_close)
+            with _closing_on_error(connection):
+                try:
+                    await prepare(connection)
+                except Disconnected as error:
+                    refusal = refusal or error
+                else:
+                    return connection
+            await asyncio.sleep(CLOSED_PAUSE)
+        raise refusal or ConnectError("no connection", broker=peer)
+
+    async def _negotiate(self, connection: Connection) -> None:
+        await negotiate(connection, cluster_id=self.cluster_id)
 
     async def _authenticated(self, connection: Connection) -> None:
         if self._authenticator is not None:

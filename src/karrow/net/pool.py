@@ -145,6 +145,8 @@ class Pool:
     def link(self, peer: Peer, purpose: str = GENERAL) -> Link:
         """The link to a broker; for waiting requests one of which nobody else makes use."""
         links = self._links.setdefault((_identity(peer), purpose), [])
+        if links and links[0].peer != peer:  # the broker has moved
+            self._retire(links)
         if purpose == WAITING:
             free = next((link for link in links if link.is_free), None)
             return free or self._add(links, peer)
@@ -185,8 +187,12 @@ class Pool:
         """Give up what no longer leads to a broker of the cluster, bootstrap addresses included."""
         for place in list(self._links):
             if not _leads_to(brokers, self._links[place][0].peer if self._links[place] else None):
-                for link in self._links.pop(place):
-                    link.retire("metadata_update")
+                self._retire(self._links.pop(place))
+
+    def _retire(self, links: list[Link]) -> None:
+        for link in links:
+            link.retire("metadata_update")
+        links.clear()
 
     async def close(self, reason: str = "shutdown") -> None:
         """Close every connection; no link can be made after that."""

@@ -165,6 +165,18 @@ def test_broker_that_left_or_moved_loses_its_connections(brokers: dict[int, Any]
     run(main())
 
 
+def test_broker_at_a_new_address_gets_a_new_link() -> None:
+    async def main() -> None:
+        pool = pool_of(FakeDialer())
+        before = await pool.link(PEER).open()
+        after = await pool.link(Peer("b2", 9092, 1)).open()
+        assert after is not before
+        assert before.closed.result() == "metadata_update"
+        await pool.close()
+
+    run(main())
+
+
 def test_closed_pool_makes_no_links() -> None:
     async def main() -> None:
         pool = pool_of(FakeDialer(took=100.0))
