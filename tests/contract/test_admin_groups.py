@@ -149,6 +149,9 @@ def test_members_are_removed(admin: karrow.Admin, kafka: KafkaCluster) -> None:
     everybody, _ = join(admin, topic, "i-2")
     admin.remove_members(everybody)
     assert not admin.describe_group(everybody).active
+    new, _ = join_new(admin, topic)
+    admin.remove_members(new)
+    assert not admin.describe_group(new).active
 
 
 def test_members_that_are_not_there_cannot_be_removed(
@@ -159,7 +162,8 @@ def test_members_that_are_not_there_cannot_be_removed(
         admin.remove_members(group, member_ids=["nobody"])
     with pytest.raises(errors.PartialError) as caught:
         admin.remove_members(group, member_ids=[member_id], instance_ids=["nobody"])
-    assert list(caught.value.results) == [(member_id, None)]
+    assert list(caught.value.results) == [member_id]
+    assert list(caught.value.errors) == ["nobody"]
 
 
 def test_offsets_are_stored_and_listed(admin: karrow.Admin, kafka: KafkaCluster) -> None:
@@ -178,8 +182,9 @@ def test_offsets_of_absent_topics_are_not_listed(admin: karrow.Admin) -> None:
     group, absent = new_name("group"), new_name("absent")
     with pytest.raises(errors.UnknownTopicOrPartition, match=absent):
         admin.list_group_offsets(group, [absent])
-    with pytest.raises(errors.KarrowError):
-        admin.list_groups_offsets([group, ""], [absent])
+    with pytest.raises(errors.PartialError) as caught:
+        admin.list_groups_offsets([group, new_name("group")], [absent])
+    assert isinstance(caught.value.errors[group], errors.UnknownTopicOrPartition)
 
 
 def test_offsets_of_active_groups_are_not_altered(admin: karrow.Admin, kafka: KafkaCluster) -> None:
@@ -224,6 +229,8 @@ def test_group_is_not_created_twice(admin: karrow.Admin, kafka: KafkaCluster) ->
     admin.create_group(group, {topic: "latest"})
     with pytest.raises(errors.DuplicateResource, match="reset_group"):
         admin.create_group(group, {topic: "latest"})
+    with pytest.raises(errors.ConfigError, match="at least one"):
+        admin.create_group(new_name("group"), {})
 
 
 @pytest.mark.parametrize(

@@ -88,22 +88,27 @@ class GroupAdminCalls(AdminCalls, GroupCalls):
 
         A member that still lives joins again: it is to be stopped first.
         """
-        wanted: list[Identity] = [(member_id, None) for member_id in member_ids or ()]
-        wanted += [("", instance_id) for instance_id in instance_ids or ()]
+        wanted: dict[str, Identity] = {
+            member_id: (member_id, None) for member_id in member_ids or ()
+        }
+        wanted |= {instance_id: ("", instance_id) for instance_id in instance_ids or ()}
         if member_ids is None and instance_ids is None:
-            described = await self.describe_group(group, retries=retries)
-            wanted = [(one.member_id, one.instance_id) for one in described.members]
+            found = await self.describe_group(group, retries=retries)
+            wanted = {one.member_id: (one.member_id, one.instance_id) for one in found.members}
+        if not wanted:
+            return
         to = Node.coordinator(group)
 
-        async def ask(left: list[Identity]) -> Mapping[Identity, KarrowError | None]:
+        async def ask(left: list[str]) -> Mapping[str, KarrowError | None]:
+            members = {name: wanted[name] for name in left}
+
             def body(version: int, connection: Connection) -> dict[str, Any]:
-                return _leaving(group, left, reason, version, connection)
+                return _leaving(group, list(members.values()), reason, version, connection)
 
             request = Request("LeaveGroup", to, body, api_version)
-            return await self._outcomes(request, lambda reply: _read_left(reply, group, left))
+            return await self._outcomes(request, lambda reply: _read_left(reply, group, members))
 
-        if wanted:
-            await self._call_many(wanted, ask, "remove_members", retries=retries)
+        await self._call_many(wanted, ask, "remove_members", retries=retries)
 
 
 def _leaving(
@@ -125,11 +130,12 @@ def _leaving(
 
 
 def _read_left(
-    reply: Reply, group: str, members: list[Identity]
-) -> dict[Identity, KarrowError | None]:
+    reply: Reply, group: str, members: Mapping[str, Identity]
+) -> dict[str, KarrowError | None]:
     raise_for(reply, "LeaveGroup", group=group)
     if reply.version < FIRST_WITH_LEAVERS:
         return dict.fromkeys(members)
     answers = {(one.member_id, one.group_instance_id): one for one in reply.message.members}
-    where = {key: {"group": group, "member": key[0] or key[1]} for key in members}
-    return read_each(reply, "LeaveGroup", answers, where, nothing)
+    by_name = {name: answers[key] for name, key in members.items() if key in answers}
+    where = {name: {"group": group, "member": name} for name in members}
+    return read_each(reply, "LeaveGroup", by_name, where, nothing)

@@ -15,6 +15,7 @@ from karrow.aio.admin_calls.groups import GroupAdminCalls
 from karrow.aio.admin_calls.topics import TopicAdminCalls
 from karrow.aio.calls.base import Reply, Request
 from karrow.errors import (
+    ConfigError,
     DuplicateResource,
     GroupIdNotFound,
     KarrowError,
@@ -133,6 +134,8 @@ class OffsetAdminCalls(GroupAdminCalls, TopicAdminCalls):
 
         A key is a topic, which is all its partitions, or (topic, partition).
         """
+        if not offsets:
+            raise ConfigError("a group without members exists by its offsets: name at least one")
         if await self._exists(group, retries):
             raise DuplicateResource(
                 "the group exists already", group=group, hint="reset_group moves its offsets"
