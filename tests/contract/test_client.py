@@ -177,6 +177,16 @@ def test_produce_in_every_version(client: karrow.Client, kafka: KafkaCluster, ve
         assert time.monotonic() < deadline
 
 
+def test_unanswered_records_are_written_before_the_end(kafka: KafkaCluster) -> None:
+    topic = kafka.create_topic(config={"max.message.bytes": "50000000"})
+    with karrow.Client(kafka.bootstrap()) as client:
+        client.produce(topic, [b"x" * 20_000_000], partition=0, acks=0)
+    with karrow.Client(kafka.bootstrap()) as client:
+        deadline = time.monotonic() + 10
+        while client.latest_offset(topic, 0) == 0:
+            assert time.monotonic() < deadline
+
+
 @pytest.mark.parametrize("version", range(4, 19))
 def test_fetch_in_every_version(client: karrow.Client, kafka: KafkaCluster, version: int) -> None:
     topic = kafka.create_topic()

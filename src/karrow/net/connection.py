@@ -47,6 +47,8 @@ KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 NO_DEADLINE = float("inf")
 # Below this a timer is not worth moving: it fires early, finds nothing due, and is set again.
 TIMER_SLACK = 0.001
+# How long a closed connection may take to write what is left of requests without an answer.
+FLUSH = 1.0
 # Before 3.12 asyncio joins the buffers of writelines, which costs more than another system call.
 COPIES_LINES = sys.version_info < (3, 12)
 LARGE = 64 * 1024
@@ -111,6 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[str] = self._loop.create_future()
+        self.gone: asyncio.Future[None] = self._loop.create_future()
         self._framing = ClientFraming(config.client_id, max_frame=config.max_frame_bytes)
         self._frames = self._framing.frames
         self._transport: asyncio.Transport | None = None
@@ -128,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         state = "closed" if self.is_closed else f"{self.in_flight} in flight"
         return f"<Connection to {self.peer}, {state}>"
 
-    # ---- what callers see
+    # ---- what callers see; ``closed`` has the reason, ``gone`` is when the socket is closed too
 
     @property
     def is_closed(self) -> bool:
@@ -239,6 +242,8 @@ class Connection(asyncio.BufferedProtocol):
         self._end("remote_closed", Disconnected(text, hint=self._closing_hint(), broker=self.peer))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+        if not self.gone.done():
+            self.gone.set_result(None)
         if exc is None:
             self.eof_received()
             return
@@ -407,7 +412,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
-            self._transport.abort()
+            self._leave(self._transport)
         sent, self._sent = self._sent, deque()
         line, self._line = self._line, deque()
         blamed = blamed or (sent[0] if sent else None)
@@ -424,6 +429,14 @@ class Connection(asyncio.BufferedProtocol):
         )
         if self._on_close is not None:
             self._on_close(self)
+
+    def _leave(self, transport: asyncio.Transport) -> None:
+        """Close the socket at once, but for requests that nobody waits for: those go out first."""
+        if self._sent or self._line or not transport.get_write_buffer_size():
+            transport.abort()
+        else:
+            transport.close()
+            self._loop.call_later(FLUSH, transport.abort)
 
     def _close_if_retired(self) -> None:
         if self._retired and not self._sent and not self._line:

@@ -31,6 +31,9 @@ COORDINATOR = "coordinator"
 # Requests that a broker may hold for long (fetches, joins); it reads nothing else meanwhile.
 WAITING = "waiting"
 
+# How long a socket may take to close: see Connection, which is a little faster.
+CLOSING = 2.0
+
 Place = tuple[int | tuple[str, int], str]
 
 
@@ -127,6 +130,7 @@ class Link:
             await asyncio.gather(attempt, return_exceptions=True)
         if self._connection is not None:
             self._connection.close(reason)
+            await asyncio.wait([self._connection.gone], timeout=CLOSING)
 
 
 class Pool:

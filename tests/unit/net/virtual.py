@@ -72,6 +72,9 @@ class MemoryTransport(asyncio.Transport):
 
     close = abort
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return self.is_aborted
 
