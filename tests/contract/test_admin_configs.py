@@ -72,6 +72,13 @@ def test_many_configs_are_changed(admin: karrow.Admin, kafka: KafkaCluster) -> N
     eventually(lambda: value(admin, broker, threads) == "1")
 
 
+def test_secret_value_is_taken_and_not_shown(admin: karrow.Admin, kafka: KafkaCluster) -> None:
+    owner = ConfigResource.topic(kafka.create_topic())
+    admin.alter_config(owner, {RETENTION: karrow.Secret("4711")})
+    eventually(lambda: value(admin, owner, RETENTION) == "4711")
+    assert "4711" not in repr(ConfigChange.of("4711"))
+
+
 def test_bad_configs_are_refused(admin: karrow.Admin, kafka: KafkaCluster) -> None:
     good, bad = (ConfigResource.topic(kafka.create_topic()) for _ in range(2))
     with pytest.raises(errors.InvalidConfig, match=bad.name):

@@ -113,7 +113,8 @@ class ConfigEntry:
 class ConfigChange:
     """A change of one configuration; a plain value sets it, None is its deletion.
 
-    ``append`` and ``subtract`` concern lists, whose items are separated by commas.
+    ``append`` and ``subtract`` concern lists, whose items are separated by commas. The value is not
+    shown, since it may be a password.
 
     >>> ConfigChange.append("compact").applied_to("delete")
     'delete,compact'
@@ -122,7 +123,7 @@ class ConfigChange:
     __module__ = "karrow"
 
     action: Literal["set", "delete", "append", "subtract"]
-    value: str | None = None
+    value: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, value: str | ConfigChange | None) -> ConfigChange:

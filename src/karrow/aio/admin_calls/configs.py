@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from karrow.aio.admin_calls.base import AdminCalls, nothing, read_each
 from karrow.aio.calls.base import Reply, Request
+from karrow.config import Secret
 from karrow.errors import ConfigError, KarrowError, UnsupportedVersion
 from karrow.types import (
     ConfigChange,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from karrow.net.connection import Connection
 
     Entries = dict[str, ConfigEntry]
-    Changes = Mapping[str, str | ConfigChange | None]
+    Changes = Mapping[str, str | Secret | ConfigChange | None]
 
 # The DescribeConfigs versions with the source and synonyms of a value, and with documentation.
 FIRST_WITH_SYNONYMS = 1
@@ -115,12 +116,12 @@ class ConfigAdminCalls(AdminCalls):
     ) -> None:
         """Change configurations; what is not named stays as it is.
 
-        Text sets an entry and None takes it back to its default; ``ConfigChange.append`` and
+        Text or a Secret sets an entry, None takes it back to its default; ``ConfigChange.append`` and
         ``ConfigChange.subtract`` change entries that are lists. ``validate_only`` checks without
         changing. ``api_version`` is IncrementalAlterConfigs'.
         """
         wanted = {
-            owner: {name: ConfigChange.of(change) for name, change in entries.items()}
+            owner: {name: _change(change) for name, change in entries.items()}
             for owner, entries in changes.items()
         }
 
@@ -157,7 +158,7 @@ class ConfigAdminCalls(AdminCalls):
     ) -> None:
         """Change the configuration of a topic, a broker or a group; the rest stays as it is.
 
-        Text sets an entry and None takes it back to its default.
+        Text or a Secret sets an entry, None takes it back to its default.
         """
         await self.alter_configs(
             {resource: changes},
@@ -182,6 +183,10 @@ def _resource(owner: ConfigResource) -> dict[str, Any]:
 
 def _named(group: Iterable[ConfigResource]) -> dict[ConfigResource, dict[str, str]]:
     return {owner: {str(owner.type): owner.name} for owner in group}
+
+
+def _change(value: str | Secret | ConfigChange | None) -> ConfigChange:
+    return ConfigChange.of(value.reveal() if isinstance(value, Secret) else value)
 
 
 def _increments(changes: Mapping[str, ConfigChange]) -> list[dict[str, Any]]:

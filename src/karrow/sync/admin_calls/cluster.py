@@ -199,7 +199,7 @@ class ClusterCalls(AdminTwin):
     ) -> None:
         """Change configurations; what is not named stays as it is.
 
-        Text sets an entry and None takes it back to its default; ``ConfigChange.append`` and
+        Text or a Secret sets an entry, None takes it back to its default; ``ConfigChange.append`` and
         ``ConfigChange.subtract`` change entries that are lists. ``validate_only`` checks without
         changing. ``api_version`` is IncrementalAlterConfigs'.
         """
@@ -220,7 +220,7 @@ class ClusterCalls(AdminTwin):
     ) -> None:
         """Change the configuration of a topic, a broker or a group; the rest stays as it is.
 
-        Text sets an entry and None takes it back to its default.
+        Text or a Secret sets an entry, None takes it back to its default.
         """
         return self._run(
             self._twin.alter_config(
