@@ -116,8 +116,8 @@ class ConfigAdminCalls(AdminCalls):
     ) -> None:
         """Change configurations; what is not named stays as it is.
 
-        Text or a Secret sets an entry, None takes it back to its default; ``ConfigChange.append`` and
-        ``ConfigChange.subtract`` change entries that are lists. ``validate_only`` checks without
+        Text or a Secret sets an entry, None takes it back to its default; ``ConfigChange.append``
+        and ``ConfigChange.subtract`` change entries that are lists. ``validate_only`` checks without
         changing. ``api_version`` is IncrementalAlterConfigs'.
         """
         wanted = {
