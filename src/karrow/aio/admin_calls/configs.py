@@ -117,8 +117,8 @@ class ConfigAdminCalls(AdminCalls):
         """Change configurations; what is not named stays as it is.
 
         Text or a Secret sets an entry, None takes it back to its default; ``ConfigChange.append``
-        and ``ConfigChange.subtract`` change entries that are lists. ``validate_only`` checks without
-        changing. ``api_version`` is IncrementalAlterConfigs'.
+        and ``ConfigChange.subtract`` change lists. ``validate_only`` checks without
+        changing anything. ``api_version`` is IncrementalAlterConfigs'.
         """
         wanted = {
             owner: {name: _change(change) for name, change in entries.items()}
