@@ -102,3 +102,7 @@ def test_config_is_changed_on_every_release(kafka_version: KafkaCluster) -> None
         admin.alter_config(owner, {RETENTION: None})
         eventually(lambda: admin.describe_config(owner)[RETENTION].is_default)
         assert value(admin, owner, "segment.bytes") == "2000000"
+        absent = ConfigResource.topic(new_name("absent"))
+        with pytest.raises(errors.PartialError) as caught:
+            admin.alter_configs({absent: {RETENTION: "1"}, owner: {RETENTION: "6000"}}, retries=0)
+        assert (list(caught.value.results), list(caught.value.errors)) == ([owner], [absent])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.brokers import KafkaCluster
 DOCUMENT = Path(__file__).parents[2] / "docs" / "admin.md"
 BLOCK = re.compile(r"^```python kafka\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IN_THE_TEXT = "localhost:9092"
+# A reader takes longer than the brokers, which learn a moment later what the controller decided.
+READING = 0.2
 
 
 def test_examples_run(kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,4 +26,5 @@ def test_examples_run(kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]) -
         source = "\n" * text.count("\n", 0, block.start(1)) + block.group(1)
         source = source.replace(IN_THE_TEXT, kafka.bootstrap())
         exec(compile(source, str(DOCUMENT), "exec"), namespace)
+        time.sleep(READING)
     assert "Empty" in capsys.readouterr().out

@@ -55,7 +55,7 @@ class AdminCalls(Calls):
         ask: Callable[[Node, list[K]], Awaitable[Mapping[K, T | KarrowError]]],
     ) -> dict[K, T | KarrowError]:
         """Ask each broker about the keys it is in charge of, all brokers at once."""
-        places = await _settled(self._place(to(key)) for key in keys)
+        places = await settled(self._place(to(key)) for key in keys)
         outcomes: dict[K, T | KarrowError] = {}
         groups: dict[Node, list[K]] = {}
         for key, place in zip(keys, places, strict=True):
@@ -63,7 +63,7 @@ class AdminCalls(Calls):
                 outcomes[key] = place
             else:
                 groups.setdefault(place, []).append(key)
-        answers = await _settled(ask(place, group) for place, group in groups.items())
+        answers = await settled(ask(place, group) for place, group in groups.items())
         for (place, group), answer in zip(groups.items(), answers, strict=True):
             found = dict.fromkeys(group, answer) if isinstance(answer, KarrowError) else answer
             for key, outcome in found.items():
@@ -83,7 +83,7 @@ class AdminCalls(Calls):
     ) -> dict[K, T]:
         """The same call for each key, all at once; requests to one broker share a connection."""
         wanted = list(dict.fromkeys(keys))
-        outcomes = await _settled(call(key) for key in wanted)
+        outcomes = await settled(call(key) for key in wanted)
         return sorted_out(dict(zip(wanted, outcomes, strict=True)), wanted, what)
 
     async def _everywhere(
@@ -107,7 +107,7 @@ class AdminCalls(Calls):
         return limit + self._config.request_timeout
 
 
-async def _settled(calls: Iterable[Awaitable[T]]) -> list[T | KarrowError]:
+async def settled(calls: Iterable[Awaitable[T]]) -> list[T | KarrowError]:
     """What each call returned or failed with; anything but a KarrowError is raised."""
 
     async def settle(call: Awaitable[T]) -> T | KarrowError:

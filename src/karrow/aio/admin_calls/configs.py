@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from karrow.aio.admin_calls.base import AdminCalls, nothing, read_each
-from karrow.aio.calls.base import Reply, Request
+from karrow.aio.admin_calls.base import AdminCalls, nothing, read_each, settled
+from karrow.aio.calls.base import Reply, Request, sorted_out
 from karrow.config import Secret
 from karrow.errors import ConfigError, KarrowError, UnsupportedVersion
 from karrow.types import (
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # The DescribeConfigs versions with the source and synonyms of a value, and with documentation.
 FIRST_WITH_SYNONYMS = 1
 FIRST_WITH_DOCUMENTATION = 3
+INCREMENTAL = "IncrementalAlterConfigs"
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 
 
@@ -128,24 +129,30 @@ class ConfigAdminCalls(AdminCalls):
         async def one(
             place: Node, group: list[ConfigResource]
         ) -> Mapping[ConfigResource, KarrowError | None]:
-            name = "IncrementalAlterConfigs"
+            if api_version is None and not await self._has(INCREMENTAL, place):
+                calls = (self._replace(place, one, wanted[one], validate_only) for one in group)
+                return dict(zip(group, await settled(calls), strict=True))
             entries = {owner: _increments(wanted[owner]) for owner in group}
-            if api_version is None and not await self._has(name, place):
-                name = "AlterConfigs"
-                current = await self.describe_configs(group, retries=0)
-                entries = {
-                    owner: replacement(owner, current[owner], wanted[owner]) for owner in group
-                }
-            resources = [{**_resource(owner), "configs": entries[owner]} for owner in group]
-            question = {"resources": resources, "validate_only": validate_only}
-            return await self._outcomes(
-                Request(name, place, lambda _version, _connection: question, api_version),
-                lambda reply: read_each(reply, name, _answers(reply), _named(group), nothing),
-            )
+            request = _alteration(INCREMENTAL, place, entries, validate_only, api_version)
+            return await self._outcomes(request, lambda reply: _read_altered(reply, request, group))
 
         await self._call_many(
             wanted, lambda left: self._split(left, _home, one), "alter_configs", retries=retries
         )
+
+    async def _replace(
+        self,
+        place: Node,
+        owner: ConfigResource,
+        changes: Mapping[str, ConfigChange],
+        validate_only: bool,
+    ) -> None:
+        """One attempt to change a resource on a broker that only knows how to replace."""
+        current = await self.describe_config(owner, retries=0)
+        entries = {owner: replacement(owner, current, changes)}
+        request = _alteration("AlterConfigs", place, entries, validate_only)
+        found = await self._outcomes(request, lambda reply: _read_altered(reply, request, [owner]))
+        sorted_out(found, [owner], "alter_configs")
 
     async def alter_config(
         self,
@@ -200,7 +207,7 @@ def replacement(
     owner: ConfigResource,
     current: Mapping[str, ConfigEntry],
     changes: Mapping[str, ConfigChange],
-) -> list[dict[str, str]]:
+) -> list[dict[str, Any]]:
     """Everything that is to be set afterwards, for brokers that only know how to replace."""
     values: dict[str, str] = {}
     for name, entry in current.items():
@@ -230,11 +237,26 @@ def _own_source(owner: ConfigResource) -> ConfigSource:
     return ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
 
 
-def _answers(reply: Reply) -> dict[ConfigResource, Any]:
-    return {
+def _alteration(
+    name: str,
+    place: Node,
+    entries: Mapping[ConfigResource, list[dict[str, Any]]],
+    validate_only: bool,
+    api_version: int | None = None,
+) -> Request:
+    resources = [{**_resource(owner), "configs": configs} for owner, configs in entries.items()]
+    question = {"resources": resources, "validate_only": validate_only}
+    return Request(name, place, lambda _version, _connection: question, api_version)
+
+
+def _read_altered(
+    reply: Reply, request: Request, group: list[ConfigResource]
+) -> dict[ConfigResource, KarrowError | None]:
+    answers = {
         ConfigResource(ConfigType(one.resource_type), one.resource_name): one
         for one in reply.message.responses
     }
+    return read_each(reply, request.name, answers, _named(group), nothing)
 
 
 def _read_entries(
