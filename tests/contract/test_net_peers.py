@@ -182,6 +182,16 @@ def test_idle_while_every_broker_is_down() -> None:
     run(main())
 
 
+def test_call_that_only_waits_to_reconnect_says_why() -> None:
+    async def main() -> None:
+        async with client_of("127.0.0.1:1", api_timeout=0.2, reconnect_backoff=1.0) as client:
+            for _ in range(3):
+                with pytest.raises(errors.ConnectError, match="refused"):
+                    await client.brokers()
+
+    run(main())
+
+
 def test_reconnects_are_few_while_a_broker_hangs_up() -> None:
     """A broker that accepts, negotiates and closes is not stormed."""
 

@@ -436,7 +436,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
         else:
             transport.close()
-            self._loop.call_later(FLUSH, transport.abort)
+            timer = self._loop.call_later(FLUSH, transport.abort)
+            self.gone.add_done_callback(lambda _: timer.cancel())
 
     def _close_if_retired(self) -> None:
         if self._retired and not self._sent and not self._line:

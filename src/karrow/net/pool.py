@@ -43,6 +43,7 @@ class Link:
     def __init__(self, peer: Peer, dialer: Dialer, config: ClientConfig) -> None:
         self.peer = peer
         self.failures = 0
+        self.error: BaseException | None = None
         self._dialer = dialer
         self._config = config
         self._retry_at = 0.0
@@ -99,7 +100,8 @@ class Link:
         self._attempt = None
         if attempt.cancelled():
             return
-        if attempt.exception() is not None:
+        self.error = attempt.exception()
+        if self.error is not None:
             self._failed()
         else:
             self._connection = attempt.result()
@@ -172,6 +174,14 @@ class Pool:
             if purpose == GENERAL and link.connection is not None
         ]
         return sorted(found, key=lambda link: link.load)
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why there is no connection at all; None while there is one, or nobody has tried."""
+        links = list(self.links())
+        if any(link.connection is not None for link in links):
+            return None
+        return next((link.error for link in links if link.error is not None), None)
 
     def adopt(self, peer: Peer, broker: BrokerInfo) -> None:
         """A bootstrap address turned out to be a broker's own: keep its connection as that."""

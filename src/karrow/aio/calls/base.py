@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -137,8 +138,14 @@ class Calls:
         except TimeoutError as error:
             if isinstance(error, KarrowError) or not limit.expired():
                 raise
-            text = f"no success within {self._config.call_timeout:.1f} s"
-            raise last or RequestTimeout(text) from None
+            raise last or self._out_of_time() from None
+
+    def _out_of_time(self) -> BaseException:
+        """What a call gets that ended before its first failure: it may have waited to reconnect."""
+        trouble = self._cluster.pool.trouble
+        if trouble is not None:
+            return copy.copy(trouble)
+        return RequestTimeout(f"no success within {self._config.call_timeout:.1f} s")
 
     def _pause(self, made: int) -> float:
         first, most = self._config.retry_backoff, self._config.retry_backoff_max
