@@ -191,6 +191,17 @@ def new_kafka(request: pytest.FixtureRequest) -> Iterator[NewKafka]:
         yield start
 
 
+@contextmanager
+def own_kafka(config: pytest.Config) -> Iterator[KafkaCluster]:
+    """A cluster for a module that alters users.
+
+    A KRaft broker (4.3.1) that is restarted after any user was altered no longer knows the users it
+    was formatted with, so such tests must not share the broker that others restart and log in to.
+    """
+    with brokers_needed(config), KafkaCluster() as cluster:
+        yield cluster
+
+
 @pytest.fixture(params=list(RELEASES))
 def kafka_version(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """One node of each release in turn."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -21,9 +21,16 @@ from karrow.types import (
 )
 from tests.brokers import KafkaCluster
 from tests.fix_admin import OPTIONS, eventually, new_name
+from tests.fix_kafka import own_kafka
 
 CANARY = "canary-4711"
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
+
+
+@pytest.fixture(scope="module")
+def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    with own_kafka(request.config) as cluster:
+        yield cluster
 
 
 def rule(name: str, pattern: PatternType = PatternType.LITERAL) -> AclBinding:
