@@ -20,7 +20,7 @@ BUILT = Path(karrow.__file__).parent.parent
 PROFILE = os.environ.get("KARROW_TEST_PROFILE", "gate")
 
 hypothesis.settings.register_profile("gate", max_examples=60, deadline=None, print_blob=True)
-hypothesis.settings.register_profile("full", max_examples=3_000, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("full", max_examples=1_000, deadline=None, print_blob=True)
 
 
 @pytest.hookimpl(tryfirst=True)

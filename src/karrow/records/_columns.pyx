@@ -351,7 +351,7 @@ cdef bint put_row(
     return True
 
 
-# The fast path of fill(): a run of simple records (see _run.pyx) goes through the columns one
+# The fast path of fill(): a run of simple records (see _run.pxd) goes through the columns one
 # column at a time, every loop small enough for the compiler to keep it in registers.
 
 cdef bint put_run(

@@ -1,5 +1,7 @@
 """Finished columns: the batch object and its export over the Arrow C data interface."""
 
+cimport cython
+
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -120,6 +122,8 @@ cdef int fill_array(RecordColumns batch, ArrowArray* array, int column) except? 
     return header_array(batch, array)
 
 
+@cython.final
+@cython.no_gc
 cdef class RecordColumns:
     """Decoded records as Arrow columns.
 

@@ -68,13 +68,19 @@ cdef object crc_of_batch = crc32c.crc32c
 cdef object crc_of_message = zlib.crc32
 
 
+# The columns by default: all that are known, by whether a topic and a partition were given.
+cdef dict KNOWN = {
+    (topic, partition): tuple([
+        name for name in ALL if {"topic": topic, "partition": partition}.get(name, True)
+    ])
+    for topic in (False, True) for partition in (False, True)
+}
+
+
 cdef tuple chosen_columns(object columns, object topic, object partition):
     """The columns to build; by default all that are known."""
     if columns is None:
-        return tuple(
-            name for name in ALL
-            if not (name == "topic" and topic is None or name == "partition" and partition is None)
-        )
+        return KNOWN[topic is not None, partition is not None]
     chosen = tuple(columns)
     for name in chosen:
         if name not in ALL:
@@ -87,6 +93,7 @@ cdef tuple chosen_columns(object columns, object topic, object partition):
 
 
 @cython.final
+@cython.no_gc
 cdef class RecordReader:
     """Reads the record data of one partition, once, from front to back.
 
