@@ -67,9 +67,9 @@ def test_topics_that_cannot_be_made_are_named(admin: karrow.Admin, kafka: KafkaC
 def test_topics_that_do_not_exist_are_not_deleted(admin: karrow.Admin, kafka: KafkaCluster) -> None:
     known, absent = kafka.create_topic(), new_name("absent")
     with pytest.raises(errors.UnknownTopicOrPartition):
-        admin.delete_topic(absent, retries=0)
+        admin.delete_topic(absent)
     with pytest.raises(errors.PartialError) as caught:
-        admin.delete_topics([known, absent], retries=0)
+        admin.delete_topics([known, absent])
     assert list(caught.value.errors) == [absent]
 
 

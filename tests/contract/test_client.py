@@ -611,6 +611,13 @@ def test_validation_creates_nothing(client: karrow.Client) -> None:
     assert name not in client.metadata().topics
 
 
+def test_deleting_an_absent_topic_fails_at_once(client: karrow.Client) -> None:
+    begun = time.monotonic()
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        client.delete_topic(new_name("absent"))
+    assert time.monotonic() - begun < 5
+
+
 @fails("create_topic", "create_topics", "delete_topic", "delete_topics")
 def test_topics_fail(client: karrow.Client, kafka: KafkaCluster) -> None:
     topic, fresh = kafka.create_topic(), new_name("topic")
@@ -625,9 +632,9 @@ def test_topics_fail(client: karrow.Client, kafka: KafkaCluster) -> None:
     with pytest.raises(errors.UnsupportedVersion, match="v3 cannot carry the broker's default"):
         client.create_topic(new_name("topic"), api_version=3)
     with pytest.raises(errors.UnknownTopicOrPartition):
-        client.delete_topic(new_name("absent"), retries=0)
+        client.delete_topic(new_name("absent"))
     with pytest.raises(errors.PartialError):
-        client.delete_topics([fresh, new_name("absent")], retries=0)
+        client.delete_topics([fresh, new_name("absent")])
 
 
 # ---- anything else

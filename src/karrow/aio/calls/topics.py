@@ -6,7 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from karrow.aio.calls.base import Calls, Reply, Request
-from karrow.errors import KarrowError, RemoteProtocolError, error_for
+from karrow.errors import (
+    KarrowError,
+    RemoteProtocolError,
+    UnknownTopicOrPartition,
+    error_for,
+)
 from karrow.types import CreatedTopic, NewTopic, Node
 from karrow.types.topics import NO_TOPIC_ID
 
@@ -174,6 +179,8 @@ def _read(
             outcomes[topic] = RemoteProtocolError("the answer lacks the topic", **context)
         else:
             error = error_for(answer.error_code, answer.error_message or None, **context)
+            if isinstance(error, UnknownTopicOrPartition):
+                error.retriable = False  # the controller knows which topics there are
             outcomes[topic] = error or result(answer)
     return outcomes
 
