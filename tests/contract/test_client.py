@@ -15,6 +15,7 @@ import karrow
 from karrow import errors
 from karrow.types import CommittedOffset, NewTopic, Node, Offset, TopicPartition
 from tests.brokers import KafkaCluster
+from tests.fix_admin import eventually
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -599,10 +600,10 @@ def test_topics_are_made_and_deleted(client: karrow.Client, version: int) -> Non
     assert made.partitions == (2 if version >= 5 else None)
     more = client.create_topics([NewTopic(placed, assignments={0: [1]})], api_version=version)
     assert list(more) == [placed]
-    assert set(client.metadata([name]).topics[name].partitions) == {0, 1}
+    eventually(lambda: set(client.metadata([name]).topics[name].partitions) == {0, 1})
     client.delete_topic(name, api_version=min(version, 6))
     client.delete_topics([placed])
-    assert not {name, placed} & set(client.metadata().topics)
+    eventually(lambda: not {name, placed} & set(client.metadata().topics))
 
 
 def test_validation_creates_nothing(client: karrow.Client) -> None:
