@@ -87,7 +87,7 @@ def peak_kib() -> int:
 
 
 @pytest.mark.skipif(
-    "AddressSanitizer" in records.build_info(), reason="the sanitizer keeps freed memory for a while"
+    "AddressSanitizer" in records.build_info(), reason="the sanitizer keeps freed memory"
 )
 def test_memory_stays_flat() -> None:
     damaged = bytes(Batch(record(5)))
