@@ -48,7 +48,6 @@ cdef enum Fault:
     FAULT_HEADERS = 6        # a negative or impossible number of headers
     FAULT_TRAILING = 7       # bytes after the last record
     FAULT_MEMORY = 8         # no memory for the columns
-    FAULT_INNER = 9          # a message inside a wrapper is damaged
 
 
 cdef struct Cursor:

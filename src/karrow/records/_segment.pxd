@@ -5,7 +5,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 
 from karrow.records._cursor cimport (
     FAULT_CUT, FAULT_HEADERS, FAULT_NONE, FAULT_OFFSET, FAULT_RECORD_SIZE, FAULT_TRAILING, Cursor,
-    fail, left, load32, load64, read_byte, read_varint, take, take_nullable,
+    fail, left, load32, load64, read_byte, read_int32, read_int64, read_varint, take, take_nullable,
 )
 from karrow.records._layout cimport (
     LENGTH_AT, LOG_APPEND_TIME, MESSAGE_ATTRIBUTES_AT, MESSAGE_BODY_AT, MESSAGE_CRC_AT, MIN_MESSAGE,
@@ -117,10 +117,10 @@ cdef inline void read_message(Segment* segment, RawRecord* record) noexcept nogi
         record.timestamp_type = NO_TIMESTAMP
     else:
         read_message_time(segment, record)
-    size = read_size(cursor)
+    size = read_int32(cursor)
     record.key_length = <int32_t>size
     record.key = take_nullable(cursor, size)
-    size = read_size(cursor)
+    size = read_int32(cursor)
     record.value_length = <int32_t>size
     record.value = take_nullable(cursor, size)
     if cursor.at != end or cursor.fault:
@@ -129,28 +129,13 @@ cdef inline void read_message(Segment* segment, RawRecord* record) noexcept nogi
 
 
 cdef inline void read_message_time(Segment* segment, RawRecord* record) noexcept nogil:
-    cdef Cursor* cursor = &segment.cursor
-    if left(cursor) < 8:
-        fail(cursor, FAULT_CUT)
-        return
-    record.timestamp = load64(cursor.at)
-    cursor.at += 8
+    record.timestamp = read_int64(&segment.cursor)
     record.timestamp_type = CREATE_TIME
     if record.attributes & LOG_APPEND_TIME:
         record.timestamp_type = APPEND_TIME
     if segment.fixed_time:
         record.timestamp = segment.fixed_timestamp
         record.timestamp_type = APPEND_TIME
-
-
-cdef inline int64_t read_size(Cursor* cursor) noexcept nogil:
-    cdef int64_t size
-    if left(cursor) < 4:
-        fail(cursor, FAULT_CUT)
-        return 0
-    size = load32(cursor.at)
-    cursor.at += 4
-    return size
 
 
 cdef inline void next_record(Segment* segment, RawRecord* record) noexcept nogil:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 
 import crc32c
 
-BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
-
 
 def varint(value: int) -> bytes:
     """A zigzag varint of any size."""
