@@ -19,9 +19,8 @@ import importlib.util
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as WaitTimeout
-from typing import Any, TypeVar
+from concurrent.futures import Future, wait
+from typing import Any, Generic, TypeVar
 
 from karrow.errors import StateError
 
@@ -51,18 +50,14 @@ class BackgroundLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for what it returns."""
-        done = threading.Event()
-        future = asyncio.run_coroutine_threadsafe(_noted(coroutine, done), self.loop)
+        call = _Call(coroutine)
         try:
-            return future.result()
+            self.loop.call_soon_threadsafe(call.start)
+            return call.outcome.result()
         except (KeyboardInterrupt, SystemExit):
-            self._interrupt(future, done)
+            self.loop.call_soon_threadsafe(call.cancel)
+            wait([call.outcome], CLEAN_UP)
             raise
-
-    def _interrupt(self, future: Future[Any], done: threading.Event) -> None:
-        future.cancel()
-        with contextlib.suppress(CancelledError, WaitTimeout):
-            done.wait(CLEAN_UP)
 
     def stop(self) -> None:
         """End the loop; what still runs on it is cancelled."""
@@ -76,11 +71,40 @@ class BackgroundLoop:
             self.loop.close()
 
 
-async def _noted(coroutine: Coroutine[Any, Any, T], done: threading.Event) -> T:
-    try:
-        return await coroutine
-    finally:
-        done.set()
+class _Call(Generic[T]):
+    """A coroutine another thread waits for.
+
+    It exists before it is scheduled, so that an interrupt at any moment after has something to
+    cancel; ``asyncio.run_coroutine_threadsafe`` leaves a moment in which it has not.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self.outcome: Future[T] = Future()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self._finish)
+
+    def cancel(self) -> None:
+        if self._task is None:
+            self._coroutine.close()
+            self._set_cancelled()
+        else:
+            self._task.cancel()
+
+    def _finish(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self._set_cancelled()
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
+
+    def _set_cancelled(self) -> None:
+        self.outcome.cancel()
+        self.outcome.set_running_or_notify_cancel()  # or ``wait`` would not be told
 
 
 async def _cancel_all() -> None:
