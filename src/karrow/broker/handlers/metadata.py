@@ -1,0 +1,69 @@
+"""Metadata: brokers, and topics with their leaders."""
+
+from __future__ import annotations
+
+from karrow import errors
+from karrow.broker.call import Call, handles
+from karrow.broker.topic import NO_LEADER, Topic
+from karrow.wire.messages import MetadataRequest, MetadataResponse
+from karrow.wire.structs import NO_UUID
+
+BrokerInfo = MetadataResponse.MetadataResponseBroker
+TopicInfo = MetadataResponse.MetadataResponseTopic
+PartitionInfo = MetadataResponse.MetadataResponsePartition
+Wanted = MetadataRequest.MetadataRequestTopic
+
+
+@handles("Metadata")
+def metadata(call: Call, body: MetadataRequest) -> MetadataResponse:
+    """Version 0 asks for everything with an empty list, later ones with null."""
+    cluster = call.cluster
+    wants_all = body.topics is None or (call.version == 0 and not body.topics)
+    if wants_all:
+        topics = [topic_info(call, topic) for topic in cluster.topics.values()]
+    else:
+        create = call.version < 4 or body.allow_auto_topic_creation
+        topics = [_asked(call, item, create=create) for item in body.topics or []]
+    return MetadataResponse(
+        brokers=[
+            BrokerInfo(node_id=node.node_id, host=node.host, port=node.port)
+            for node in cluster.visible
+        ],
+        cluster_id=cluster.id,
+        controller_id=cluster.controller_id,
+        topics=topics,
+    )
+
+
+def topic_info(call: Call, topic: Topic) -> TopicInfo:
+    """A topic as Metadata tells it."""
+    return TopicInfo(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=[
+            PartitionInfo(
+                error_code=(errors.LeaderNotAvailable.code if partition.leader == NO_LEADER else 0),
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                offline_replicas=[id_ for id_ in partition.replicas if id_ in call.cluster.down],
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+def _asked(call: Call, item: Wanted, *, create: bool) -> TopicInfo:
+    cluster = call.cluster
+    try:
+        if item.topic_id != NO_UUID:
+            return topic_info(call, cluster.topic_by_id(item.topic_id))
+        name = item.name or ""
+        if name not in cluster.topics and create and cluster.auto_create_topics:
+            cluster.create_topic(name)
+        return topic_info(call, cluster.topic(name))
+    except errors.BrokerError as error:
+        return TopicInfo(error_code=error.code, name=item.name, topic_id=item.topic_id)

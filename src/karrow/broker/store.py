@@ -1,0 +1,50 @@
+"""What the broker knows beside record data: topics, offsets, users, transactions.
+
+It is a set of tables, each from a key to a value that JSON can hold. A change is complete before
+what asked for it is answered.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from karrow.broker.log import MemoryShelf, Shelf
+
+
+class Store(Protocol):
+    """Keeps tables and the partitions' segments."""
+
+    def load(self, table: str) -> dict[str, Any]:
+        """What a table held when the broker started."""
+
+    def put(self, table: str, key: str, value: Any) -> None:
+        """Set a row; None deletes it."""
+
+    def shelf(self, topic_id: str, partition: int) -> Shelf:
+        """Where a partition's segments are."""
+
+    def close(self) -> None: ...
+
+
+class MemoryStore:
+    """Keeps nothing beyond the process: what is in memory is all there is."""
+
+    def load(self, table: str) -> dict[str, Any]:  # noqa: ARG002
+        return {}
+
+    def put(self, table: str, key: str, value: Any) -> None:
+        """Nothing to keep."""
+
+    def shelf(self, topic_id: str, partition: int) -> Shelf:  # noqa: ARG002
+        return MemoryShelf()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def open_store(data_dir: str | Path | None) -> Store:
+    """The store for a data directory, or the one that forgets."""
+    if data_dir is None:
+        return MemoryStore()
+    raise NotImplementedError

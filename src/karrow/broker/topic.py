@@ -1,0 +1,166 @@
+"""Topics and their partitions: who leads them, what they hold, who waits for more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+from uuid import UUID
+
+from karrow.broker.log import Limits, Log
+from karrow.broker.producers import Marker, Producers, Written, marker_batch
+from karrow.records import BatchInfo, batches
+
+if TYPE_CHECKING:
+    from karrow.broker.settings import Settings
+
+NO_LEADER = -1
+
+
+class Partition:
+    """One partition. All its replicas are the same log: nothing here copies data."""
+
+    def __init__(self, topic: Topic, index: int, replicas: list[int], log: Log) -> None:
+        self.topic = topic
+        self.index = index
+        self.replicas = replicas
+        self.isr = list(replicas)
+        self.leader = replicas[0]
+        self.leader_epoch = 0
+        self.log = log
+        self.producers = Producers()
+        self._watchers: set[Callable[[], None]] = set()
+        self._replay()
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what consumers may read."""
+        return self.log.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what consumers of committed data may read."""
+        first_open = self.producers.first_open
+        return self.log.end_offset if first_open is None else first_open
+
+    @property
+    def limits(self) -> Limits:
+        """The topic's settings that concern the log."""
+        settings = self.topic.settings
+        return Limits(
+            settings.number("segment.bytes"),
+            settings.number("segment.ms"),
+            settings.number("retention.bytes") if self.topic.deletes else -1,
+            settings.number("retention.ms") if self.topic.deletes else -1,
+        )
+
+    def append(self, batch: bytearray, info: BatchInfo, now: int) -> int:
+        """Store a checked batch; gives the offset of its first record."""
+        base = self._store(batch, info, now)
+        self.producers.note(info, base)
+        self.wake()
+        return base
+
+    def append_marker(self, producer_id: int, epoch: int, marker: Marker, now: int) -> int:
+        """Store the end of a transaction."""
+        batch = marker_batch(producer_id, epoch, marker, now)
+        offset = self._store(batch, batches(batch)[0], now)
+        self.producers.note_marker(producer_id, epoch, offset, marker)
+        self.wake()
+        return offset
+
+    def duplicate_of(self, info: BatchInfo) -> Written | None:
+        """The first copy of a batch that was stored before; refuses one that does not follow."""
+        return self.producers.check(info)
+
+    def delete_before(self, offset: int) -> None:
+        """Make records below ``offset`` unreadable."""
+        self.log.delete_before(offset)
+        self.producers.forget_before(offset)
+        self.wake()
+
+    def cut(self, offset: int) -> None:
+        """Lose everything from ``offset`` on, as an unclean election does."""
+        self.log.cut(offset)
+        self._replay()
+        self.wake()
+
+    def lead(self, leader: int) -> None:
+        """Change the leader; every change begins an epoch."""
+        self.leader = leader
+        self.leader_epoch += 1
+        self.wake()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call ``watcher`` at every change until it is unwatched."""
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        """Stop calling it."""
+        self._watchers.discard(watcher)
+
+    def wake(self) -> None:
+        """Tell those who wait that something changed."""
+        for watcher in tuple(self._watchers):
+            watcher()
+
+    def _store(self, batch: bytearray, info: BatchInfo, now: int) -> int:
+        return self.log.append(batch, info, epoch=self.leader_epoch, limits=self.limits, now=now)
+
+    def _replay(self) -> None:
+        self.producers = Producers()
+        for _, data in self.log.batches():
+            self.producers.replay(data, batches(data)[0])
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """A topic: a name, an id that no other topic ever had, partitions and settings."""
+
+    name: str
+    id: UUID
+    settings: Settings
+    partitions: list[Partition] = field(default_factory=list)
+    is_internal: bool = False
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old records go by age and size."""
+        return "delete" in self.settings.items("cleanup.policy")
+
+    @property
+    def compacts(self) -> bool:
+        """Whether records must have keys."""
+        return "compact" in self.settings.items("cleanup.policy")
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas each partition has."""
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+
+class Signal:
+    """Waits for a change in any of several partitions, or for the time to be up."""
+
+    def __init__(self, partitions: list[Partition]) -> None:
+        self._partitions = partitions
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        for partition in self._partitions:
+            partition.watch(self.set)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for partition in self._partitions:
+            partition.unwatch(self.set)
+
+    def set(self) -> None:
+        """Let the one who waits look again."""
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Return at the first change since the last call."""
+        await self._event.wait()
+        self._event.clear()
