@@ -25,6 +25,7 @@ from jars import JarError
 from tests.brokers import NEWEST, RELEASES, KafkaCluster, ZooKeeper
 
 FIXTURES = {"kafka": (NEWEST, 1), "kafka_three": (NEWEST, 3)}
+PARAMETRISED = {"kafka_version", "any_kafka"}
 # Why tests were skipped, for the summary.
 MISSING = pytest.StashKey[list[str]]()
 POOL = pytest.StashKey["Pool"]()
@@ -92,8 +93,10 @@ def wanted(items: list[pytest.Item]) -> list[Key]:
             for fixture in item.fixturenames:
                 if fixture in FIXTURES:
                     found[FIXTURES[fixture]] = None
-            if "kafka_version" in item.fixturenames:
-                found[str(item.callspec.params["kafka_version"]), 1] = None
+            for fixture in PARAMETRISED.intersection(item.fixturenames):
+                version = str(item.callspec.params[fixture])
+                if version in RELEASES:
+                    found[version, 1] = None
     return list(found)
 
 
