@@ -99,6 +99,21 @@ def test_answer_to_nothing_costs_only_the_connection() -> None:
     run(main())
 
 
+def test_silence_before_it_is_ready_names_the_limit_that_was_passed() -> None:
+    async def main() -> None:
+        async with (
+            ScriptedBroker() as broker,
+            client_of(broker, request_timeout=0.2, connect_timeout=5.0, api_timeout=0.3) as client,
+        ):
+            broker.always("ApiVersions", SILENCE)
+            with pytest.raises(
+                errors.ConnectError, match=r"no answer after 0\.2 s .api ApiVersions"
+            ):
+                await client.brokers()
+
+    run(main())
+
+
 def test_close_in_mid_frame() -> None:
     async def main() -> None:
         async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

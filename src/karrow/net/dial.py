@@ -26,6 +26,7 @@ from karrow.errors import (
     KarrowError,
     NetworkError,
     RemoteProtocolError,
+    RequestTimeout,
 )
 from karrow.net.authentication import Authenticator
 from karrow.net.connection import Connection, Peer
@@ -108,6 +109,9 @@ class Dialer:
             async with asyncio.timeout(limit):
                 connection = await self._negotiated(peer, address, on_close)
                 await self._authenticated(connection)
+        except RequestTimeout as error:  # a TimeoutError too, but not of the whole
+            text = f"no connection: {error.message}"
+            raise ConnectError(text, hint=error.hint, **error.context) from error
         except TimeoutError as error:
             text = f"no connection within {limit:.1f} s"
             hint = "the port is filtered, or something listens there that does not speak Kafka"
