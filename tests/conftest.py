@@ -13,7 +13,7 @@ import pytest
 import karrow
 from tests import kernel
 
-pytest_plugins = ["tests.fix_admin", "tests.fix_kafka", "tests.fix_any"]
+pytest_plugins = ["tests.fix_admin", "tests.fix_kafka", "tests.fix_any", "tests.fix_loops"]
 
 SOURCES = Path(__file__).parent.parent / "src"
 BUILT = Path(karrow.__file__).parent.parent

@@ -64,9 +64,14 @@ def test_call_inside_another_running_loop_works() -> None:
     asyncio.run(notebook())
 
 
-def script(text: str, **options: object) -> subprocess.Popen[str]:
+# What a script does first to have one loop or the other; uvloop is taken where there is one.
+LOOPS = {"asyncio": "import sys; sys.modules['uvloop'] = None\n", "uvloop": "import uvloop\n"}
+on_both_loops = pytest.mark.parametrize("kind", LOOPS)
+
+
+def script(text: str, kind: str = "uvloop") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
+        [sys.executable, "-W", "error", "-c", LOOPS[kind] + textwrap.dedent(text)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -89,7 +94,8 @@ def test_import_and_construction_start_nothing() -> None:
     assert finish(script(text)) == "1\n"
 
 
-def test_control_c_cancels_the_call() -> None:
+@on_both_loops
+def test_control_c_cancels_the_call(kind: str) -> None:
     text = """
         import asyncio, sys
         from karrow.sync import loop
@@ -106,7 +112,7 @@ def test_control_c_cancels_the_call() -> None:
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """
-    process = script(text)
+    process = script(text, kind)
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
     start = time.monotonic()
@@ -115,8 +121,31 @@ def test_control_c_cancels_the_call() -> None:
     assert time.monotonic() - start < 5
 
 
+@on_both_loops
+def test_control_c_ends_a_call_to_a_silent_broker(kind: str) -> None:
+    text = """
+        import socket, karrow
+
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            with karrow.Client(f"127.0.0.1:{port}") as client:
+                print("waiting", flush=True)
+                try:
+                    client.brokers()
+                except KeyboardInterrupt:
+                    print("interrupted", flush=True)
+    """
+    process = script(text, kind)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert finish(process, timeout=5) == "interrupted\n"
+
+
+@on_both_loops
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_child_starts_a_loop_of_its_own() -> None:
+def test_child_starts_a_loop_of_its_own(kind: str) -> None:
     text = """
         import os, warnings
         warnings.simplefilter("ignore")
@@ -144,12 +173,13 @@ def test_child_starts_a_loop_of_its_own() -> None:
         assert loop.run(pid(), "A") == parent
         print(status)
     """
-    out = finish(script(text))
+    out = finish(script(text, kind))
     assert "child: the client was opened in another process" in out
     assert out.endswith("0\n")
 
 
-def test_process_ends_with_calls_under_way() -> None:
+@on_both_loops
+def test_process_ends_with_calls_under_way(kind: str) -> None:
     text = """
         import asyncio, threading, time
         from karrow.sync import loop
@@ -162,7 +192,7 @@ def test_process_ends_with_calls_under_way() -> None:
         time.sleep(0.2)
         print("bye")
     """
-    process = script(text)
+    process = script(text, kind)
     out, _ = process.communicate(timeout=20)
     assert out == "bye\n"
 
