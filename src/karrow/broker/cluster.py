@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from karrow import errors
+from karrow.broker.faults import Faults
 from karrow.broker.fetching import FetchSessions
 from karrow.broker.log import Log, MemoryShelf
 from karrow.broker.settings import TOPIC, Settings
 from karrow.broker.topic import NO_LEADER, Partition, Topic
+from karrow.broker.transactions.coordinator import Transactions
+from karrow.broker.users import Users
 
 if TYPE_CHECKING:
     from karrow.broker.clock import Clock
@@ -42,14 +45,14 @@ class Cluster:
         *,
         clock: Clock,
         store: Store,
-        seed: int,
+        seed: int | None,
         release: Release,
         default_partitions: int = 1,
         auto_create_topics: bool = True,
     ) -> None:
         self.clock = clock
         self.store = store
-        self.random = random.Random(seed)  # noqa: S311 - ids that repeat are the point
+        self.random = self._random(seed)
         self.release = release
         self.default_partitions = default_partitions
         self.auto_create_topics = auto_create_topics
@@ -60,8 +63,11 @@ class Cluster:
         self.pinned: dict[tuple[int, str], int] = {}
         self.topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self.users = Users(store)
         self.fetch_sessions = FetchSessions(self.random)
+        self.faults = Faults()
         self._next_producer_id = int(store.load("counters").get("producer_id", 0))
+        self.transactions = Transactions(self)
 
     # Nodes.
 
@@ -88,7 +94,11 @@ class Cluster:
         pinned = self.pinned.get((kind, key))
         if pinned is not None and pinned not in self.down:
             return self.nodes[pinned]
-        return alive[java_hash(key) % COORDINATED % len(alive)]
+        return alive[self.slot_of(key) % len(alive)]
+
+    def slot_of(self, key: str) -> int:
+        """The partition that would hold the key in a real cluster's internal topics."""
+        return java_hash(key) % COORDINATED
 
     def check_coordinator(self, node_id: int, key: str, kind: int = 0) -> None:
         """Refuse a request that belongs to another node."""
@@ -101,7 +111,7 @@ class Cluster:
         for partition in self.partitions():
             partition.isr = [id_ for id_ in partition.isr if id_ != node_id] or [node_id]
             if partition.leader == node_id:
-                partition.lead(self._next_leader(partition))
+                self.move_leader(partition, self._next_leader(partition))
 
     def bring_up(self, node_id: int) -> None:
         """The node is back: it follows, and leads where nobody does."""
@@ -112,7 +122,12 @@ class Cluster:
             if node_id not in partition.isr:
                 partition.isr.append(node_id)
             if partition.leader == NO_LEADER:
-                partition.lead(node_id)
+                self.move_leader(partition, node_id)
+
+    def move_leader(self, partition: Partition, node_id: int) -> None:
+        """Begin a leader epoch; none is used twice, also not after a restart."""
+        partition.lead(node_id)
+        self.keep_topic(partition.topic)
 
     def _next_leader(self, partition: Partition) -> int:
         candidates = (id_ for id_ in partition.isr if id_ not in self.down)
@@ -130,6 +145,10 @@ class Cluster:
         if found is None:
             raise errors.UnknownTopicOrPartition("This server does not host this topic-partition.")
         return found
+
+    def find_by_id(self, topic_id: UUID) -> Topic | None:
+        """A topic by id, if there is one."""
+        return self._by_id.get(topic_id)
 
     def topic_by_id(self, topic_id: UUID) -> Topic:
         """A topic by id."""
@@ -303,13 +322,31 @@ class Cluster:
             if unknown:
                 raise errors.InvalidReplicaAssignment(f"no broker has the id {unknown[0]}")
 
+    def recover(self) -> None:
+        """Take up what an earlier run has left, once the nodes are known."""
+        self.recover_topics()
+        self.transactions.start()
+
+    def apply_retention(self) -> None:
+        """Drop what is too old or too much."""
+        now = self.clock.time_ms()
+        for partition in self.partitions():
+            partition.retain(now)
+
     def close(self) -> None:
-        """Let go of files."""
+        """Let go of timers and files."""
+        self.transactions.close()
         for partition in self.partitions():
             partition.log.close()
         self.store.close()
 
     # Ids.
+
+    def _random(self, seed: int | None) -> random.Random:
+        """The same seed gives the same ids, but never those of an earlier run on the same data."""
+        run = int(self.store.load("counters").get("run", 0))
+        self.store.put("counters", "run", run + 1)
+        return random.Random(None if seed is None else f"{seed}/{run}")  # noqa: S311
 
     def new_uuid(self) -> UUID:
         """An id that the seed decides."""

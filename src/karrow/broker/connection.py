@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from karrow.broker.call import HANGUP, Call, Raw
+from karrow.broker.call import Call, Damaged, Ending, Raw, Throttled
+from karrow.broker.dispatch import flip
 from karrow.errors import RemoteProtocolError
 from karrow.wire.framing import Request, ServerFraming, UnsupportedRequest
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Dispatch = Callable[[Call, Any], Any]
+# Where an answer's body begins: after its length and correlation id.
+BODY_AT = 8
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -52,6 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[memoryview] = deque()
         self._task: asyncio.Task[None] | None = None
         self._may_write = True
+        self._is_silent = False
         self._transport: asyncio.Transport | None = None
 
     # What the transport calls.
@@ -84,7 +88,6 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
-        self._session.close()
         self._on_lost(self)
 
     # What the node calls.
@@ -98,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Take up requests until one has to wait."""
-        while self._waiting and self._task is None and self._may_write:
+        while self._waiting and self._task is None and self._may_write and not self._is_silent:
             if self._transport is None:
                 return
             self._take_up(self._waiting.popleft())
@@ -131,12 +134,7 @@ class Connection(asyncio.BufferedProtocol):
             request.head.version,
             request.head.client_id,
         )
-        try:
-            outcome = self._dispatch(call, body)
-        except Exception:  # noqa: BLE001 - one bad request must not end the broker
-            _log.exception("the handler of %s failed", name)
-            self.abort()
-            return
+        outcome = self._dispatch(call, body)
         if inspect.isawaitable(outcome):
             waiting = self._finish_later(request, outcome)
             self._task = asyncio.get_running_loop().create_task(waiting)
@@ -148,11 +146,6 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         try:
             self._finish(request, await outcome)
-        except asyncio.CancelledError:
-            raise
-        except Exception:  # noqa: BLE001 - as above
-            _log.exception("the handler of API %s failed", request.head.key)
-            self.abort()
         finally:
             self._task = None
         self._go_on()
@@ -160,12 +153,36 @@ class Connection(asyncio.BufferedProtocol):
     def _finish(self, request: Request | UnsupportedRequest, outcome: Any) -> None:
         if outcome is None or self._transport is None:
             return
-        if outcome is HANGUP:
-            self.abort()
+        if isinstance(outcome, Ending):
+            self._end(outcome)
         elif isinstance(outcome, Raw):
             self._transport.write(outcome.data)
+        elif isinstance(outcome, Damaged):
+            frame = b"".join(self._framing.respond(request, outcome.body))
+            self._transport.write(flip(frame, outcome.bit, start=BODY_AT))
+        elif isinstance(outcome, Throttled):
+            self._transport.writelines(self._framing.respond(request, outcome.body))
+            self._rest(outcome.seconds)
         else:
             self._transport.writelines(self._framing.respond(request, outcome))
+        if self._session.has_failed and self._transport is not None:
+            self._transport.close()  # after what was written
+
+    def _end(self, ending: Ending) -> None:
+        if ending is Ending.HANGUP:
+            self.abort()
+        else:
+            self._is_silent = True
+
+    def _rest(self, seconds: float) -> None:
+        """Take up nothing for a while."""
+        self._is_silent = True
+
+        def resume() -> None:
+            self._is_silent = False
+            self._go_on()
+
+        self._cluster.clock.call_later(seconds, resume)
 
     def _answer_token(self, frame: memoryview) -> None:
         answer = self._session.answer_token(bytes(frame))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from karrow.errors import CorruptRecordError
+from karrow.errors import CorruptRecordError, KafkaStorageError
 from karrow.records import BatchInfo, batches
 
 Buffer = bytes | bytearray | memoryview
@@ -63,17 +63,22 @@ class FileMedia:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._size = os.fstat(self._file).st_size
 
     def append(self, data: Buffer) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        try:
+            write_all(self._file, data)
+        except OSError as error:
+            os.ftruncate(self._file, self._size)  # what is half written must not stay
+            raise KafkaStorageError(f"the batch could not be written: {error}") from error
+        self._size += len(data)
 
     def read(self, position: int, length: int) -> bytes:
         return os.pread(self._file, length, position)
 
     def cut(self, length: int) -> None:
         os.ftruncate(self._file, length)
+        self._size = length
 
     def remove(self) -> None:
         self.close()
@@ -209,6 +214,13 @@ class Segment:
             self._start(index),
             self._ends[index],
         )
+
+
+def write_all(file: int, data: Buffer) -> None:
+    """Write everything: one call may take a part only."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def _sound_batches(piece: bytes) -> list[BatchInfo]:

@@ -1,12 +1,11 @@
 """What the broker knows beside record data: topics, offsets, users, transactions.
 
-It is a set of tables, each from a key to a value that JSON can hold. A change is complete before
+It is a set of tables, each from a key to a value that JSON can hold. A change is written before
 what asked for it is answered.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Protocol
 
 from karrow.broker.log import MemoryShelf, Shelf
@@ -24,27 +23,21 @@ class Store(Protocol):
     def shelf(self, topic_id: str, partition: int) -> Shelf:
         """Where a partition's segments are."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of files."""
 
 
 class MemoryStore:
     """Keeps nothing beyond the process: what is in memory is all there is."""
 
-    def load(self, table: str) -> dict[str, Any]:  # noqa: ARG002
+    def load(self, table: str) -> dict[str, Any]:  # noqa: ARG002 - there are no tables
         return {}
 
     def put(self, table: str, key: str, value: Any) -> None:
         """Nothing to keep."""
 
-    def shelf(self, topic_id: str, partition: int) -> Shelf:  # noqa: ARG002
+    def shelf(self, topic_id: str, partition: int) -> Shelf:  # noqa: ARG002 - all are alike
         return MemoryShelf()
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-def open_store(data_dir: str | Path | None) -> Store:
-    """The store for a data directory, or the one that forgets."""
-    if data_dir is None:
-        return MemoryStore()
-    raise NotImplementedError

@@ -105,6 +105,18 @@ class TLS:
             context.verify_mode = ssl.CERT_NONE
         return context
 
+    def server_context(self) -> ssl.SSLContext:
+        """A context for servers, TLS 1.2 or newer; with ``ca``, clients must have a certificate."""
+        if self.certificate is None:
+            raise ConfigError("tls.certificate is missing: a server must show one")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._load_certificate(context, self.certificate)
+        if self.ca is not None:
+            _load_authorities(context, self.ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
     def _load_certificate(self, context: ssl.SSLContext, certificate: Pem) -> None:
         key = certificate if self.key is None else self.key
         chain, secret = _text("certificate", certificate), _text("key", key)

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from karrow.broker.handlers import (
+    authentication,
     coordinators,
     fetch,
+    markers,
     metadata,
     offsets,
     produce,
     topics,
+    transactions,
+    users,
     versions,
 )
 
 __all__ = [
+    "authentication",
     "coordinators",
     "fetch",
+    "markers",
     "metadata",
     "offsets",
     "produce",
     "topics",
+    "transactions",
+    "users",
     "versions",
 ]

@@ -171,6 +171,7 @@ def _diverges(item: Wanted, partition: Partition, answer: PartitionAnswer) -> bo
 
 def _partition(call: Call, item: Wanted) -> Partition:
     name = _name(call, item)
+    call.check_fault(name, item.partition)
     partition = call.cluster.partition(name, item.partition)
     # A follower may answer consumers that say where they are (KIP-392).
     follower = call.version >= 11 and call.node_id in partition.isr

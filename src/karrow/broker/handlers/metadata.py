@@ -60,8 +60,11 @@ def _asked(call: Call, item: Wanted, *, create: bool) -> TopicInfo:
     cluster = call.cluster
     try:
         if item.topic_id != NO_UUID:
-            return topic_info(call, cluster.topic_by_id(item.topic_id))
+            found = cluster.topic_by_id(item.topic_id)
+            call.check_fault(found.name)
+            return topic_info(call, found)
         name = item.name or ""
+        call.check_fault(name)
         if name not in cluster.topics and create and cluster.auto_create_topics:
             cluster.create_topic(name)
         return topic_info(call, cluster.topic(name))

@@ -46,6 +46,7 @@ def _offset(
 ) -> PartitionAnswer:
     answer = PartitionAnswer(partition_index=item.partition_index)
     try:
+        call.check_fault(topic, item.partition_index)
         partition = call.cluster.led_by(
             call.node_id, topic, item.partition_index, item.current_leader_epoch
         )
@@ -109,6 +110,7 @@ def _epoch_end(
 ) -> EpochAnswer:
     answer = EpochAnswer(partition=item.partition)
     try:
+        call.check_fault(topic, item.partition)
         partition = call.cluster.led_by(
             call.node_id, topic, item.partition, item.current_leader_epoch
         )
