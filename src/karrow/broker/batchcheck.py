@@ -9,20 +9,21 @@ from karrow.broker.log import stamp_append_time
 from karrow.records import BatchInfo, RecordReader, batches, decode
 
 if TYPE_CHECKING:
+    from karrow.broker.segment import Buffer
     from karrow.broker.topic import Topic
 
 ZSTD = 4
 
 
 def checked_batch(
-    data: memoryview, topic: Topic, version: int, now: int
+    data: Buffer, topic: Topic, version: int, now: int
 ) -> tuple[bytearray, BatchInfo]:
     """The one batch in a produce request's data, ready to be stored; raises what is answered."""
     batch = bytearray(data)
     info = _only_batch(batch)
     _check_header(info, topic, version)
     _check_records(batch, topic)
-    if topic.settings.text("message.timestamp.type") == "LogAppendTime":
+    if topic.rules.stamps:
         stamp_append_time(batch, now)
         info = batches(batch)[0]
     else:
@@ -54,10 +55,10 @@ def _check_header(info: BatchInfo, topic: Topic, version: int) -> None:
         raise errors.UnsupportedCompressionType(
             "Produce requests with version less than 7 are not allowed to use ZStandard compression"
         )
-    if info.size_bytes > topic.settings.number("max.message.bytes"):
+    if info.size_bytes > topic.rules.max_message_bytes:
         raise errors.MessageTooLarge(
             f"The record batch size is {info.size_bytes} bytes which exceeds the maximum "
-            f"configured value of {topic.settings.text('max.message.bytes')} bytes."
+            f"configured value of {topic.rules.max_message_bytes} bytes."
         )
     if info.count <= 0 or info.last_offset - info.base_offset != info.count - 1:
         raise errors.InvalidRecord("the batch's record count does not fit its offsets")
@@ -75,7 +76,7 @@ def _check_records(batch: bytearray, topic: Topic) -> None:
         raise errors.CorruptMessage(error.message) from None
     if columns.num_rows != batches(batch)[0].count:
         raise errors.InvalidRecord("the batch has fewer records than it says")
-    if topic.compacts and any(record.key is None for record in RecordReader(batch)):
+    if topic.rules.compacts and any(record.key is None for record in RecordReader(batch)):
         raise errors.InvalidRecord("Compacted topic cannot accept message without key")
 
 
@@ -83,9 +84,8 @@ def _check_times(info: BatchInfo, topic: Topic, now: int) -> None:
     newest = info.max_timestamp_ms
     if newest < 0:
         return
-    after = topic.settings.number("message.timestamp.after.max.ms")
-    before = topic.settings.number("message.timestamp.before.max.ms")
-    if newest - now > after or now - newest > before:
+    rules = topic.rules
+    if newest - now > rules.max_ahead_ms or now - newest > rules.max_behind_ms:
         raise errors.InvalidTimestamp(
             f"Timestamp {newest} of message is out of range for a broker whose clock says {now}"
         )

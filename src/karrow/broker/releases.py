@@ -38,6 +38,11 @@ class Release:
         """2 where producers get a new epoch with every transaction (KIP-890)."""
         return self.finalized.get("transaction.version", 0)
 
+    @property
+    def verifies(self) -> bool:
+        """Whether partitions ask if a batch belongs to a transaction (KIP-890, its first part)."""
+        return self.supported.get("AddPartitionsToTxn", (0, 0))[1] >= 4
+
 
 def release(name: str | None, handled: Iterable[str]) -> Release:
     """A release by its name, "4.3" if there is none."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 from uuid import UUID
 
 from karrow.broker.log import Limits, Log
-from karrow.broker.producers import Marker, Producers, Written, marker_batch
+from karrow.broker.producers import Marker, Producers, marker_batch
 from karrow.records import BatchInfo, batches
 
 if TYPE_CHECKING:
@@ -42,18 +42,9 @@ class Partition:
     def last_stable_offset(self) -> int:
         """The end of what consumers of committed data may read."""
         first_open = self.producers.first_open
-        return self.log.end_offset if first_open is None else first_open
-
-    @property
-    def limits(self) -> Limits:
-        """The topic's settings that concern the log."""
-        settings = self.topic.settings
-        return Limits(
-            settings.number("segment.bytes"),
-            settings.number("segment.ms"),
-            settings.number("retention.bytes") if self.topic.deletes else -1,
-            settings.number("retention.ms") if self.topic.deletes else -1,
-        )
+        if first_open is None:
+            return self.log.end_offset
+        return max(first_open, self.log.start_offset)
 
     def append(self, batch: bytearray, info: BatchInfo, now: int) -> int:
         """Store a checked batch; gives the offset of its first record."""
@@ -62,17 +53,23 @@ class Partition:
         self.wake()
         return base
 
-    def append_marker(self, producer_id: int, epoch: int, marker: Marker, now: int) -> int:
-        """Store the end of a transaction."""
+    def append_marker(
+        self, producer_id: int, epoch: int, marker: Marker, now: int, version: int = 0
+    ) -> int:
+        """Store the end of a transaction; ``version`` is that of the transactions (KIP-890)."""
+        self.producers.check_marker(producer_id, epoch, marker, version)
         batch = marker_batch(producer_id, epoch, marker, now)
         offset = self._store(batch, batches(batch)[0], now)
-        self.producers.note_marker(producer_id, epoch, offset, marker)
+        self.producers.note_marker(producer_id, epoch, offset, marker, now)
         self.wake()
         return offset
 
-    def duplicate_of(self, info: BatchInfo) -> Written | None:
-        """The first copy of a batch that was stored before; refuses one that does not follow."""
-        return self.producers.check(info)
+    def retain(self, now: int) -> None:
+        """Drop records that are too old or too many, and producers that are idle."""
+        if self.log.retain(self.topic.rules.limits, now):
+            self.producers.forget_before(self.log.start_offset)
+            self.wake()
+        self.producers.forget_idle(now)
 
     def delete_before(self, offset: int) -> None:
         """Make records below ``offset`` unreadable."""
@@ -106,12 +103,26 @@ class Partition:
             watcher()
 
     def _store(self, batch: bytearray, info: BatchInfo, now: int) -> int:
-        return self.log.append(batch, info, epoch=self.leader_epoch, limits=self.limits, now=now)
+        limits = self.topic.rules.limits
+        return self.log.append(batch, info, epoch=self.leader_epoch, limits=limits, now=now)
 
     def _replay(self) -> None:
         self.producers = Producers()
         for _, data in self.log.batches():
             self.producers.replay(data, batches(data)[0])
+
+
+class Rules(NamedTuple):
+    """The settings that every append looks at, read once and not from text each time."""
+
+    limits: Limits
+    deletes: bool
+    compacts: bool
+    stamps: bool
+    max_message_bytes: int
+    max_ahead_ms: int
+    max_behind_ms: int
+    min_in_sync: int
 
 
 @dataclass(slots=True, eq=False)
@@ -123,21 +134,40 @@ class Topic:
     settings: Settings
     partitions: list[Partition] = field(default_factory=list)
     is_internal: bool = False
+    rules: Rules = field(init=False)
 
-    @property
-    def deletes(self) -> bool:
-        """Whether old records go by age and size."""
-        return "delete" in self.settings.items("cleanup.policy")
+    def __post_init__(self) -> None:
+        self.configure(self.settings)
 
-    @property
-    def compacts(self) -> bool:
-        """Whether records must have keys."""
-        return "compact" in self.settings.items("cleanup.policy")
+    def configure(self, settings: Settings) -> None:
+        """Take other settings."""
+        self.settings = settings
+        self.rules = _rules(settings)
 
     @property
     def replication_factor(self) -> int:
         """How many replicas each partition has."""
         return len(self.partitions[0].replicas) if self.partitions else 0
+
+
+def _rules(settings: Settings) -> Rules:
+    policies = settings.items("cleanup.policy")
+    deletes = "delete" in policies
+    return Rules(
+        limits=Limits(
+            settings.number("segment.bytes"),
+            settings.number("segment.ms"),
+            settings.number("retention.bytes") if deletes else -1,
+            settings.number("retention.ms") if deletes else -1,
+        ),
+        deletes=deletes,
+        compacts="compact" in policies,
+        stamps=settings.text("message.timestamp.type") == "LogAppendTime",
+        max_message_bytes=settings.number("max.message.bytes"),
+        max_ahead_ms=settings.number("message.timestamp.after.max.ms"),
+        max_behind_ms=settings.number("message.timestamp.before.max.ms"),
+        min_in_sync=settings.number("min.insync.replicas"),
+    )
 
 
 class Signal:

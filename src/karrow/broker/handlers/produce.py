@@ -1,4 +1,9 @@
-"""Produce: record batches into logs."""
+"""Produce: record batches into logs.
+
+Versions: 3 batches and transactions, 7 zstd, 8 record errors, 10 leader hints (KIP-951), 11 an
+error that says to abort (KIP-890), 12 partitions join transactions with their first batch, 13 topic
+ids.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,19 @@ from typing import TYPE_CHECKING
 from karrow import errors
 from karrow.broker.batchcheck import checked_batch
 from karrow.broker.call import Call, handles
+from karrow.broker.transactions.transaction import Identity
 from karrow.wire.messages import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
-    from karrow.broker.segment import Buffer
     from karrow.broker.topic import Partition, Topic
+    from karrow.records import BatchInfo
 
 TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
 ALL, NONE = -1, 0
 HINTING = (errors.NotLeaderOrFollower, errors.FencedLeaderEpoch)
+# From these versions on: TRANSACTION_ABORTABLE is understood; partitions join by themselves.
+ABORTABLE, JOINING = 11, 12
 
 
 @handles("Produce")
@@ -49,9 +57,10 @@ def _partition(
     call: Call, body: ProduceRequest, topic: Topic, data: ProduceRequest.PartitionProduceData
 ) -> PartitionAnswer:
     try:
+        call.check_fault(topic.name, data.index)
         partition = call.cluster.led_by(call.node_id, topic.name, data.index)
         _check_acks(body.acks, partition)
-        return _append(call, partition, data.records)
+        return _append(call, body, partition, data)
     except errors.BrokerError as error:
         answer = _failed(data.index, error)
         if call.version >= 10 and isinstance(error, HINTING):
@@ -62,11 +71,17 @@ def _partition(
         return answer
 
 
-def _append(call: Call, partition: Partition, data: Buffer | None) -> PartitionAnswer:
+def _append(
+    call: Call,
+    body: ProduceRequest,
+    partition: Partition,
+    data: ProduceRequest.PartitionProduceData,
+) -> PartitionAnswer:
     now = call.cluster.clock.time_ms()
-    batch, info = checked_batch(memoryview(data or b""), partition.topic, call.version, now)
+    batch, info = checked_batch(data.records or b"", partition.topic, call.version, now)
+    begins = info.transactional and _check_transaction(call, body, partition, info)
     answer = PartitionAnswer(index=partition.index, log_start_offset=partition.log.start_offset)
-    stored = partition.duplicate_of(info)
+    stored = partition.producers.check(info, begins=begins)
     if stored is not None:
         answer.base_offset = stored.base_offset
     else:
@@ -75,10 +90,41 @@ def _append(call: Call, partition: Partition, data: Buffer | None) -> PartitionA
     return answer
 
 
+def _check_transaction(
+    call: Call, body: ProduceRequest, partition: Partition, info: BatchInfo
+) -> bool:
+    """Refuse a batch outside a transaction; says whether its partition has joined just now."""
+    if body.transactional_id is None:
+        raise errors.TransactionalIdAuthorizationFailed("the request has no transactional id")
+    producer = Identity(info.producer_id, info.producer_epoch)
+    if not call.cluster.release.verifies or partition.producers.has_open(*producer):
+        return False
+    partition.producers.check_epoch(*producer)
+    key = (partition.topic.name, partition.index)
+    try:
+        if call.version >= JOINING:
+            call.cluster.transactions.add(body.transactional_id, producer, [key])
+            return True
+        call.cluster.transactions.verify(body.transactional_id, producer, key)
+    except errors.ProducerFenced as error:
+        # Producers understand this of Produce, and abort (KIP-588).
+        raise errors.InvalidProducerEpoch(error.message) from None
+    except errors.TransactionAbortable as error:
+        if call.version < ABORTABLE:
+            raise errors.InvalidTxnState(error.message) from None
+        raise
+    except errors.ConcurrentTransactions as error:
+        if call.version < JOINING:
+            # Older producers try again after this, and do not ask for metadata first.
+            raise errors.NotEnoughReplicas(error.message) from None
+        raise
+    return False
+
+
 def _check_acks(acks: int, partition: Partition) -> None:
     if acks not in (ALL, NONE, 1):
         raise errors.InvalidRequiredAcks(f"acks={acks} is none of -1, 0 and 1")
-    wanted = partition.topic.settings.number("min.insync.replicas")
+    wanted = partition.topic.rules.min_in_sync
     if acks == ALL and len(partition.isr) < wanted:
         raise errors.NotEnoughReplicas(
             f"the partition has {len(partition.isr)} replicas in sync, {wanted} are wanted"

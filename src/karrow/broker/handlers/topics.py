@@ -147,8 +147,9 @@ def delete_records(call: Call, body: DeleteRecordsRequest) -> DeleteRecordsRespo
 def _trim(call: Call, topic: str, item: DeleteRecordsRequest.DeleteRecordsPartition) -> Trimmed:
     answer = Trimmed(partition_index=item.partition_index, low_watermark=-1)
     try:
+        call.check_fault(topic, item.partition_index)
         partition = call.cluster.led_by(call.node_id, topic, item.partition_index)
-        if not partition.topic.deletes:
+        if not partition.topic.rules.deletes:
             raise errors.PolicyViolation("the topic's cleanup policy does not delete")
         end = partition.high_watermark
         offset = end if item.offset == HIGH_WATERMARK else item.offset
