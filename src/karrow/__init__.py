@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from karrow import wire as wire
     from karrow.aio.admin import AsyncAdmin as AsyncAdmin
     from karrow.aio.client import AsyncClient as AsyncClient
+    from karrow.broker.clock import ManualClock as ManualClock
+    from karrow.broker.embedded import AsyncBroker as AsyncBroker
+    from karrow.broker.threaded import Broker as Broker
     from karrow.config import TLS as TLS
     from karrow.config import ClientConfig as ClientConfig
     from karrow.config import MskIam as MskIam
@@ -85,7 +88,9 @@ __all__ = [
     "AclPermission",
     "Admin",
     "AsyncAdmin",
+    "AsyncBroker",
     "AsyncClient",
+    "Broker",
     "BrokerInfo",
     "Client",
     "ClientConfig",
@@ -106,6 +111,7 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "JoinedGroup",
+    "ManualClock",
     "MemberDescription",
     "MskIam",
     "NewPartitions",
@@ -148,9 +154,12 @@ _ROOMS = frozenset({"config", "errors", "events", "records", "types", "wire"})
 _HOMES = {
     "Admin": "karrow.sync.admin",
     "AsyncAdmin": "karrow.aio.admin",
+    "AsyncBroker": "karrow.broker.embedded",
     "AsyncClient": "karrow.aio.client",
+    "Broker": "karrow.broker.threaded",
     "Client": "karrow.sync.client",
     "ClientConfig": "karrow.config",
+    "ManualClock": "karrow.broker.clock",
     "MskIam": "karrow.config",
     "OAuthBearer": "karrow.config",
     "Plain": "karrow.config",

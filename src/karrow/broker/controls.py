@@ -28,8 +28,13 @@ AnyError = str | int | type[BrokerError] | BrokerError
 class Controls:
     """The part of a broker that is for tests. Everything happens on the broker's loop."""
 
-    _cluster: Cluster
-    _dispatcher: Dispatcher
+    @property
+    def _cluster(self) -> Cluster:
+        raise NotImplementedError
+
+    @property
+    def _dispatcher(self) -> Dispatcher:
+        raise NotImplementedError
 
     # Trouble for the next requests.
 

@@ -19,6 +19,7 @@ from karrow.broker.node import Node
 from karrow.broker.releases import release
 from karrow.broker.session import Session
 from karrow.broker.store import MemoryStore
+from karrow.broker.users import check_logins
 from karrow.config import TLS
 from karrow.errors import ConfigError, StateError
 
@@ -74,25 +75,23 @@ class AsyncBroker(Controls):
     ) -> None:
         if brokers < 1:
             raise ConfigError(f"brokers={brokers}: there must be at least one")
+        if sasl is not None:
+            check_logins(sasl)
         if default_partitions < 1:
             raise ConfigError(f"default_partitions={default_partitions}: at least one is needed")
         self._count = brokers
         self._port = port
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._sasl = sasl
         self._tls = tls.server_context() if isinstance(tls, TLS) else tls
+        self._release = release(version, HANDLERS)
+        self._auto_create_topics = auto_create_topics
+        self._default_partitions = default_partitions
         self._session_lifetime = session_lifetime
         self._clock = clock or SystemClock()
-        self._cluster = Cluster(
-            clock=self._clock,
-            store=MemoryStore() if data_dir is None else DiskStore(Path(data_dir)),
-            seed=seed,
-            release=release(version, HANDLERS),
-            default_partitions=default_partitions,
-            auto_create_topics=auto_create_topics,
-        )
-        if sasl is not None:
-            self._cluster.users.allow(sasl)
-        self._dispatcher = Dispatcher(self._cluster)
+        self._seed = seed
         self._nodes: dict[int, Node] = {}
+        self._state: tuple[Cluster, Dispatcher] | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -109,9 +108,8 @@ class AsyncBroker(Controls):
     @property
     def bootstrap(self) -> str:
         """What clients are given: "127.0.0.1:PORT", one for each node."""
-        if not self._nodes:
-            raise StateError("the broker is not running", hint="start() it, or use it by `with`")
-        return ",".join(f"{node.endpoint.host}:{node.port}" for node in self._nodes.values())
+        nodes = self._cluster.nodes.values()
+        return ",".join(f"{node.host}:{node.port}" for node in nodes)
 
     @property
     def cluster_id(self) -> str:
@@ -120,9 +118,11 @@ class AsyncBroker(Controls):
 
     async def start(self) -> None:
         """Listen, with everything that the data directory has."""
-        if self._nodes:
+        if self._state is not None:
             raise StateError("the broker is running already")
         self._clock.bind(asyncio.get_running_loop())
+        cluster = self._new_cluster()
+        self._state = cluster, Dispatcher(cluster)
         try:
             for index in range(self._count):
                 node = self._new_node(index + 1, self._port + index if self._port else 0)
@@ -153,7 +153,9 @@ class AsyncBroker(Controls):
         for node in self._nodes.values():
             await node.stop()
         self._nodes.clear()
-        self._cluster.close()
+        if self._state is not None:
+            self._cluster.close()
+            self._state = None
 
     def create_topic(
         self,
@@ -187,11 +189,37 @@ class AsyncBroker(Controls):
             raise ConfigError(f"broker={broker}: the ids are {known}")
         return found
 
+    @property
+    def _cluster(self) -> Cluster:
+        return self._running()[0]
+
+    @property
+    def _dispatcher(self) -> Dispatcher:
+        return self._running()[1]
+
+    def _running(self) -> tuple[Cluster, Dispatcher]:
+        if self._state is None:
+            raise StateError("the broker is not running", hint="start() it, or use it by `with`")
+        return self._state
+
     def _retain(self) -> None:
         """Drop what is too old, every few minutes."""
-        if self._nodes:
+        if self._state is not None:
             self._cluster.apply_retention()
             self._clock.call_later(RETENTION_CHECK, self._retain)
+
+    def _new_cluster(self) -> Cluster:
+        cluster = Cluster(
+            clock=self._clock,
+            store=MemoryStore() if self._data_dir is None else DiskStore(self._data_dir),
+            seed=self._seed,
+            release=self._release,
+            default_partitions=self._default_partitions,
+            auto_create_topics=self._auto_create_topics,
+        )
+        if self._sasl is not None:
+            cluster.users.allow(self._sasl)
+        return cluster
 
     def _new_session(self) -> Session:
         return Session(self._cluster.users, self._clock, self._session_lifetime)

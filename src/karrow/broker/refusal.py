@@ -76,7 +76,9 @@ def _copy(answer: Struct, field: Field, request: object) -> None:
 
 
 def _first(answer: Struct, kind: str) -> Field | None:
-    return next((field for field in answer.fields if field.type == kind), None)
+    """The field that names what the answer is about."""
+    fields = (field for field in answer.fields if field.name != "error_message")
+    return next((field for field in fields if field.type == kind), None)
 
 
 def _aliases(name: str) -> Iterator[str]:

@@ -72,23 +72,19 @@ class Users:
 
     def allow(self, logins: Logins) -> None:
         """Let users in: by the mechanism of a credential, or with all of them by name."""
+        check_logins(logins)
         if isinstance(logins, Plain):
             self.mechanisms = (PLAIN,)
             self._passwords[logins.user] = logins.password
         elif isinstance(logins, Scram):
             self.mechanisms = (logins.name,)
             self._add_scram(logins.user, logins.name, logins.password.reveal())
-        elif isinstance(logins, Mapping):
+        else:
             self.mechanisms = (PLAIN, *HASHES)
             for user, password in logins.items():
                 self._passwords[user] = Secret(password)
                 for mechanism in HASHES:
                     self._add_scram(user, mechanism, self._passwords[user].reveal())
-        else:
-            raise ConfigError(
-                f"sasl={type(logins).__name__}: give karrow.Plain, karrow.Scram, or users with "
-                "their passwords"
-            )
 
     def has_password(self, user: str, password: str) -> bool:
         """Whether PLAIN lets them in."""
@@ -128,3 +124,14 @@ class Users:
     def _add_scram(self, user: str, mechanism: str, password: str) -> None:
         if (user, mechanism) not in self._scram:
             self.put(user, mechanism, ScramCredential.of_password(mechanism, password))
+
+
+def check_logins(logins: Logins) -> None:
+    """Refuse what does not say who may log in."""
+    if not isinstance(logins, (Plain, Scram, Mapping)):
+        raise ConfigError(
+            f"sasl={type(logins).__name__}: give karrow.Plain, karrow.Scram, or users with their "
+            "passwords"
+        )
+    if isinstance(logins, Mapping) and not logins:
+        raise ConfigError("sasl={}: nobody could log in")

@@ -10,6 +10,7 @@ Rules of the client's side:
 Rules of the server's side:
 - The first eight bytes of a request never change: key, version and correlation id can be read
   whatever the rest is, so an unknown request is an outcome, not an error.
+- Bytes after a request's last field are ignored, as Kafka does: librdkafka sends some.
 - Answers are built in the version of their request, except the ApiVersions one above.
 """
 
@@ -22,7 +23,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karrow.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersion
-from karrow.wire.codec import decode_from, encode_pieces, join_parts
+from karrow.wire.codec import decode_from, decode_prefix, encode_pieces, join_parts
 from karrow.wire.decoder import read_varint
 from karrow.wire.frames import MAX_FRAME, FrameReader
 from karrow.wire.structs import struct_class
@@ -207,7 +208,7 @@ class ServerFraming:
             client_id, start = _read_client_id(frame, start)
         if header_version == 2:
             start = _skip_tags(frame, start)
-        body = decode_from(f"{target.name}Request", version, frame, start)
+        body, _ = decode_prefix(f"{target.name}Request", version, frame, start)
         return Request(RequestHead(key, version, correlation_id, client_id), target, version, body)
 
     def respond(self, request: Request | UnsupportedRequest, body: Body) -> list[Part]:
