@@ -12,6 +12,7 @@ from uuid import UUID
 from karrow import errors
 from karrow.broker.faults import Faults
 from karrow.broker.fetching import FetchSessions
+from karrow.broker.groups import Groups
 from karrow.broker.log import Log, MemoryShelf
 from karrow.broker.settings import TOPIC, Settings
 from karrow.broker.topic import NO_LEADER, Partition, Topic
@@ -67,6 +68,7 @@ class Cluster:
         self.fetch_sessions = FetchSessions(self.random)
         self.faults = Faults()
         self._next_producer_id = int(store.load("counters").get("producer_id", 0))
+        self.groups = Groups(self)
         self.transactions = Transactions(self)
 
     # Nodes.
@@ -243,6 +245,7 @@ class Cluster:
         del self.topics[name]
         del self._by_id[topic.id]
         self.store.put("topics", str(topic.id), None)
+        self.groups.forget_topic(name)
         for partition in topic.partitions:
             partition.log.remove()
             partition.wake()
@@ -325,6 +328,7 @@ class Cluster:
     def recover(self) -> None:
         """Take up what an earlier run has left, once the nodes are known."""
         self.recover_topics()
+        self.groups.recover()
         self.transactions.start()
 
     def apply_retention(self) -> None:
@@ -336,6 +340,7 @@ class Cluster:
     def close(self) -> None:
         """Let go of timers and files."""
         self.transactions.close()
+        self.groups.close()
         for partition in self.partitions():
             partition.log.close()
         self.store.close()

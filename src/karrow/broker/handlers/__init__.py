@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from karrow.broker.handlers import (
     authentication,
+    commits,
+    consumer_groups,
     coordinators,
     fetch,
+    groups,
     markers,
     metadata,
     offsets,
@@ -18,8 +21,11 @@ from karrow.broker.handlers import (
 
 __all__ = [
     "authentication",
+    "commits",
+    "consumer_groups",
     "coordinators",
     "fetch",
+    "groups",
     "markers",
     "metadata",
     "offsets",
