@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from karrow.errors import LocalProtocolError, RemoteProtocolError
 from karrow.wire.checks import checked
 from karrow.wire.decoder import compile_decoder, has_records
 from karrow.wire.encoder import as_bytes, compile_encoder
-from karrow.wire.structs import Struct, struct_class
+from karrow.wire.structs import Struct, from_mapping, struct_class
 from karrow.wire.table import apis, names, nearest, schema
 
 if TYPE_CHECKING:
@@ -92,13 +92,14 @@ def encode_pieces(name: str, version: int, body: Body) -> tuple[list[Piece], lis
     encoder = compile_encoder(name, version)
     pieces: list[Piece] = []
     cuts: list[int] = []
-    if isinstance(body, struct_class(name)):
-        try:
-            encoder(body, pieces, cuts)
-        except _UNWRITABLE:
-            pieces, cuts = [], []
-        else:
-            return pieces, cuts
+    kind = struct_class(name)
+    try:
+        message = body if isinstance(body, kind) else from_mapping(kind, cast("Any", body))
+        encoder(message, pieces, cuts)
+    except _UNWRITABLE:
+        pieces, cuts = [], []
+    else:
+        return pieces, cuts
     complete = checked(schema(name), version, body)
     try:
         encoder(complete, pieces, cuts)

@@ -6,6 +6,7 @@ A class has a slot for every field of every version; what a version lacks keeps 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
@@ -29,6 +30,8 @@ class Struct:  # noqa: PLW1641 - equal by value and mutable, so without a hash
 
     fields: ClassVar[tuple[Field, ...]] = ()
     structs: ClassVar[dict[str, type[Struct]]] = {}
+    # The fields that hold structs, arrays or both: name, struct's name or "", whether an array.
+    nested: ClassVar[tuple[tuple[str, str, bool], ...]] = ()
     unknown_tags: dict[int, bytes] | None
 
     if TYPE_CHECKING:
@@ -66,6 +69,30 @@ class Struct:  # noqa: PLW1641 - equal by value and mutable, so without a hash
 def struct_class(message: str, struct: str = "") -> type[Struct]:
     """The class of a message, or of one of its nested structs."""
     return _classes(message)[struct]
+
+
+def from_mapping(kind: type[Struct], value: Mapping[str, Any]) -> Struct:
+    """An object from a dict, with the dicts inside it; only names are checked.
+
+    Raises TypeError for an array that may be readable only once: the encoder would leave nothing
+    of it for those who look for its mistakes.
+    """
+    given = dict(value)
+    for name, struct, is_array in kind.nested:
+        item = given.get(name)
+        if item is None:
+            continue
+        if not is_array:
+            if item.__class__ is dict:
+                given[name] = from_mapping(kind.structs[struct], item)
+        elif item.__class__ is not list and item.__class__ is not tuple:
+            raise TypeError(f"not a list: {type(item).__name__}")
+        elif struct:
+            inner = kind.structs[struct]
+            given[name] = [
+                from_mapping(inner, one) if one.__class__ is dict else one for one in item
+            ]
+    return kind(**given)
 
 
 def default_value(field: Field, classes: dict[str, type[Struct]]) -> Any:
@@ -124,6 +151,11 @@ def _build(
         "__init__": _constructor(fields, classes),
         "fields": fields,
         "structs": classes,
+        "nested": tuple(
+            (field.name, field.type if field.is_struct else "", field.array)
+            for field in fields
+            if field.is_struct or field.array
+        ),
         **{field.name: _lazy_attribute(field, classes) for field in fields if is_lazy(field)},
     }
     return type(struct or message, (Struct,), namespace)

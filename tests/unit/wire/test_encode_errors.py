@@ -121,3 +121,12 @@ def test_failure_leaves_the_encoder_usable() -> None:
     with pytest.raises(LocalProtocolError):
         wire.encode("Heartbeat", 0, {"group_id": 5})
     assert wire.encode("Heartbeat", 0, {}) == b"\0\0\0\0\0\0\0\0"
+
+
+def test_array_that_can_be_read_once_is_sent_whole_or_refused() -> None:
+    topics = ({"name": name} for name in ("a", "b"))
+    sent = wire.encode("Metadata", 4, {"topics": topics})
+    assert sent == wire.encode("Metadata", 4, {"topics": [{"name": "a"}, {"name": "b"}]})
+    wrong = ({"name": name} for name in ("a", 5))
+    with pytest.raises(LocalProtocolError, match=r"topics\[1\]\.name must be a str"):
+        wire.encode("Metadata", 4, {"topics": wrong})
