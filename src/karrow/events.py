@@ -37,6 +37,7 @@ __all__ = [
     "Subscription",
     "emit",
     "fields",
+    "is_heard",
     "log_to",
     "names",
     "span",
@@ -344,6 +345,11 @@ class _SilentSpan(Span):
 
 
 _SILENT = _SilentSpan()
+
+
+def is_heard(name: SpanName) -> bool:
+    """Whether anybody listens to a span: asked first where gathering its fields costs something."""
+    return name in _hub.live_spans
 
 
 def span(name: SpanName, /, **fields: Any) -> Span:

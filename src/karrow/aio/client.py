@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from karrow.config.options import ClientOptions
     from karrow.wire.codec import Body
 
+ANY = Node.any()
+
 
 class AsyncClient(
     MetadataCalls,
@@ -99,7 +101,7 @@ class AsyncClient(
         target = api(name)
         request = Request(
             target.name,
-            Node.any() if to is None else to,
+            ANY if to is None else to,
             lambda _version, _connection: {} if body is None else body,
             api_version,
             timeout,

@@ -80,22 +80,22 @@ class Cluster:
 
     async def connection(self, to: Node) -> Connection:
         """An open connection to the broker that a selector names."""
-        self._check()
         if to.kind == "any":
             return await self.any_connection()
+        self._check()
         broker = await self.broker(to)
         purpose = COORDINATOR if "coordinator" in to.kind else GENERAL
         return await self._open(self._link(broker, purpose))
 
     @contextlib.asynccontextmanager
-    async def route(self, to: Node, *, alone: bool = False) -> AsyncIterator[Connection]:
-        """A connection for one request; with ``alone`` nobody else uses it meanwhile.
+    async def alone(self, to: Node) -> AsyncIterator[Connection]:
+        """A connection that nobody else uses meanwhile, unless any broker will do.
 
         A broker reads nothing more from a connection while it holds a request back, so a fetch or
         a join that waits must not have others behind it.
         """
-        if not alone or to.kind == "any":
-            yield await self.connection(to)
+        if to.kind == "any":
+            yield await self.any_connection()
             return
         self._check()
         with self._link(await self.broker(to), WAITING).claimed() as link:

@@ -298,13 +298,15 @@ class Connection(asyncio.BufferedProtocol):
             pending.fail(error)
             return
         self.correlation_id = number
-        pending.span = self._span(pending, number)
+        if events.is_heard("request"):
+            pending.span = self._span(pending, number)
         is_answered = self._framing.in_flight > before
         if is_answered:
             self._sent.append(pending)
         self._write(pending, parts)
         if not is_answered:
-            pending.span.stop(bytes_sent=pending.size, bytes_received=0)
+            if pending.span is not None:
+                pending.span.stop(bytes_sent=pending.size, bytes_received=0)
             if not pending.future.done():
                 pending.future.set_result(None)
 

@@ -173,7 +173,9 @@ class Pool:
             for link in links
             if purpose == GENERAL and link.connection is not None
         ]
-        return sorted(found, key=lambda link: link.load)
+        if len(found) > 1:
+            found.sort(key=lambda link: link.load)
+        return found
 
     @property
     def trouble(self) -> BaseException | None:

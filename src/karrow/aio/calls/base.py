@@ -76,17 +76,22 @@ class Calls:
 
     async def _send(self, request: Request) -> Reply:
         """One attempt."""
-        broker_id = None
+        way: Connection | None = None
         try:
-            async with self._cluster.route(request.to, alone=request.name in HELD_BY_BROKER) as way:
-                broker_id = way.peer.broker_id
-                most = await self._newest(request)
-                version = way.versions.choose(request.name, request.api_version, most=most)
-                body = request.body(version, way)
-                message = await way.request(request.name, version, body, limit=request.limit)
+            if request.name in HELD_BY_BROKER:
+                async with self._cluster.alone(request.to) as way:
+                    return await self._ask(request, way)
+            way = await self._cluster.connection(request.to)
+            return await self._ask(request, way)
         except KarrowError as error:
-            self._cluster.learn(error, request.to, broker_id)
+            self._cluster.learn(error, request.to, None if way is None else way.peer.broker_id)
             raise
+
+    async def _ask(self, request: Request, way: Connection) -> Reply:
+        most = await self._newest(request) if request.topics else request.most
+        version = way.versions.choose(request.name, request.api_version, most=most)
+        body = request.body(version, way)
+        message = await way.send(request.name, version, body, limit=request.limit)
         return Reply(message, version, way)
 
     async def _call(
