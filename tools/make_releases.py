@@ -32,7 +32,7 @@ def said_by(cluster: KafkaCluster) -> dict[str, Any]:
 
 
 def text() -> str:
-    """The file's content: a line for each API, so that a difference shows."""
+    """The file's content, a line for each release."""
     zookeeper = ZooKeeper()
     found = {}
     try:
@@ -41,7 +41,8 @@ def text() -> str:
                 found[release] = said_by(cluster)
     finally:
         zookeeper.stop()
-    return json.dumps(found, indent=1) + "\n"
+    lines = [f"{json.dumps(name)}:{json.dumps(facts)}" for name, facts in found.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> None:

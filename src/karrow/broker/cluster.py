@@ -28,6 +28,8 @@ LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 MAX_NAME = 249
 # As many as the internal topics of a real cluster have partitions.
 COORDINATED = 50
+# Tables that a reset leaves alone.
+LASTING = frozenset({"cluster", "counters", "users"})
 
 
 class Endpoint(NamedTuple):
@@ -329,6 +331,20 @@ class Cluster:
         """Take up what an earlier run has left, once the nodes are known."""
         self.recover_topics()
         self.groups.recover()
+        self.transactions.start()
+
+    def reset(self) -> None:
+        """Forget topics, groups and transactions; nodes, users and ids stay."""
+        for name in tuple(self.topics):
+            self.delete_topic(name)
+        self.transactions.close()
+        self.groups.close()
+        self.store.clear(keep=LASTING)
+        self.pinned.clear()
+        self.hidden.clear()
+        self.fetch_sessions.expire()
+        self.groups = Groups(self)
+        self.transactions = Transactions(self)
         self.transactions.start()
 
     def apply_retention(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from karrow.broker.faults import Fault, Kind, Moment, error_from
@@ -25,16 +26,16 @@ class Scope(TypedDict, total=False):
 AnyError = str | int | type[BrokerError] | BrokerError
 
 
-class Controls:
+class Controls(ABC):
     """The part of a broker that is for tests. Everything happens on the broker's loop."""
 
     @property
-    def _cluster(self) -> Cluster:
-        raise NotImplementedError
+    @abstractmethod
+    def _cluster(self) -> Cluster: ...
 
     @property
-    def _dispatcher(self) -> Dispatcher:
-        raise NotImplementedError
+    @abstractmethod
+    def _dispatcher(self) -> Dispatcher: ...
 
     # Trouble for the next requests.
 
@@ -69,6 +70,12 @@ class Controls:
     def throttle(self, seconds: float, api: str | None = None, **scope: Unpack[Scope]) -> Fault:
         """Answer with a throttle time, and read nothing from that connection for so long."""
         return self._arm("throttle", api, scope, seconds=seconds)
+
+    def reset(self) -> None:
+        """Forget all topics, groups, transactions, faults and requests, as if just started."""
+        self._cluster.reset()
+        self.clear_faults()
+        self.clear_requests()
 
     def clear_faults(self) -> None:
         """Disarm everything."""

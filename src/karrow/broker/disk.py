@@ -20,7 +20,7 @@ import logging
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,11 @@ class DiskStore:
         if self._lines > MANY and self._lines > 4 * sum(map(len, self._tables.values())):
             os.close(self._journal)
             self._journal = self._rewrite()
+
+    def clear(self, keep: Collection[str]) -> None:
+        self._tables = {table: rows for table, rows in self._tables.items() if table in keep}
+        os.close(self._journal)
+        self._journal = self._rewrite()
 
     def shelf(self, topic_id: str, partition: int) -> Shelf:
         return DiskShelf(self._folder / TOPICS / topic_id / str(partition))

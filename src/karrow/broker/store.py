@@ -6,6 +6,7 @@ what asked for it is answered.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from karrow.broker.log import MemoryShelf, Shelf
@@ -19,6 +20,9 @@ class Store(Protocol):
 
     def put(self, table: str, key: str, value: Any) -> None:
         """Set a row; None deletes it."""
+
+    def clear(self, keep: Collection[str]) -> None:
+        """Empty all tables but some."""
 
     def shelf(self, topic_id: str, partition: int) -> Shelf:
         """Where a partition's segments are."""
@@ -35,6 +39,9 @@ class MemoryStore:
 
     def put(self, table: str, key: str, value: Any) -> None:
         """Nothing to keep."""
+
+    def clear(self, keep: Collection[str]) -> None:
+        """Nothing is kept."""
 
     def shelf(self, topic_id: str, partition: int) -> Shelf:  # noqa: ARG002 - all are alike
         return MemoryShelf()

@@ -164,6 +164,10 @@ class Broker:
         """Answer with a throttle time, and read nothing from that connection for so long."""
         return self._call(self._inner.throttle, seconds, api, **scope)
 
+    def reset(self) -> None:
+        """Forget all topics, groups, transactions, faults and requests, as if just started."""
+        self._call(self._inner.reset)
+
     def clear_faults(self) -> None:
         """Disarm everything."""
         self._call(self._inner.clear_faults)

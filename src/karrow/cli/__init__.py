@@ -1,0 +1,3 @@
+"""The ``karrow`` command."""
+
+from __future__ import annotations
