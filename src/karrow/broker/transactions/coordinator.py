@@ -147,6 +147,14 @@ class Transactions:
         """Refuse a group whose offsets do not take part."""
         self.verify(transactional_id, producer, self._group_partition(group_id))
 
+    def check_epoch(self, transactional_id: str, producer: Identity) -> None:
+        """Refuse a producer that was replaced; brokers before 3.6 look at nothing else."""
+        known = self._known.get(transactional_id)
+        if known is None or producer.producer_id != known.producer_id:
+            return
+        if producer.epoch < known.epoch:
+            raise errors.ProducerFenced(f"epoch {known.epoch} has begun")
+
     def _group_partition(self, group_id: str) -> TopicPartition:
         return OFFSETS_TOPIC, self._cluster.slot_of(group_id)
 
