@@ -84,7 +84,7 @@ format: setup ## put the sources into house style
 	$(BIN)/ruff format
 
 bench: setup ## run the benchmarks, or ONLY=name; tables and charts go into docs/
-	$(BIN)/python -m bench $(ONLY)
+	PYTHONPATH=tools $(BIN)/python -m bench $(ONLY)
 
 clean: ## remove what was built; keeps .venv's packages and downloaded jars
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -21,7 +21,7 @@ def main() -> None:
     options = arguments()
     for name in options.names or bench.NAMES:
         benchmark = model.load(name)
-        facts = machine.describe(benchmark.peers)
+        facts = machine.describe([model.OURS, *benchmark.peers, *benchmark.packages])
         outcomes = runner.run(benchmark, options.rounds, options.seconds)
         print(report.table(benchmark, outcomes))
         print(report.shortfalls(outcomes))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from collections.abc import Iterable
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from karrow import records
 
 
-def describe(peers: Iterable[str]) -> dict[str, str]:
+def describe(packages: Iterable[str]) -> dict[str, str]:
     """What somebody needs to know to compare numbers with these."""
     facts = {
         "CPU": f"{_proc('cpuinfo', 'model name')}, {os.cpu_count()} cores",
@@ -22,8 +23,9 @@ def describe(peers: Iterable[str]) -> dict[str, str]:
         # Numbers taken beside other work must not pass for numbers taken alone.
         "load at start": f"{os.getloadavg()[0]:.1f}",
     }
-    for name in ("karrow", *peers, "cramjam", "crc32c", "pyarrow"):
-        facts[name] = version(name)
+    for name in packages:
+        with contextlib.suppress(PackageNotFoundError):  # a yardstick that is no library
+            facts[name] = version(name)
     return facts
 
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import importlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 OURS = "karrow"
 
 Job: TypeAlias = Callable[[], object]
+Samples: TypeAlias = Callable[[], Sequence[float]]
+
+
+def alone() -> AbstractContextManager[Mapping[str, str]]:
+    """Nothing has to run beside the measurements."""
+    return nullcontext({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,20 +26,26 @@ class Row:
 
     ``libraries`` maps a name to a function that prepares everything outside the timer and returns
     the job to time; each call of the job handles ``units`` units. ``wanted`` is the ratio to reach
-    against a peer; ``headline`` rows also stand in the README.
+    against a peer; ``headline`` rows also stand in the README. The jobs of a ``sampled`` row return
+    the seconds of single measurements, of which the median counts.
     """
 
     group: str
     case: str
     units: int
-    libraries: Mapping[str, Callable[[], Job]]
+    libraries: Mapping[str, Callable[[], Job | Samples]]
     wanted: Mapping[str, float] = field(default_factory=dict)
     headline: bool = False
+    sampled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """A titled set of rows; ``peers`` are the distributions compared with, in column order."""
+    """A titled set of rows; ``peers`` are what they are compared with, in column order.
+
+    ``packages`` are what else the numbers depend on. ``around`` is entered for the whole run and
+    gives the environment of every measurement.
+    """
 
     name: str
     title: str
@@ -40,6 +53,8 @@ class Benchmark:
     unit: str
     peers: Sequence[str]
     rows: Sequence[Row]
+    packages: Sequence[str] = ("cramjam", "crc32c", "pyarrow")
+    around: Callable[[], AbstractContextManager[Mapping[str, str]]] = alone
 
     @property
     def groups(self) -> list[str]:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import bench
-from bench import chart, model, report
+from bench import chart, child, machine, model, report
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -39,6 +39,16 @@ def test_missed_ratio_is_named() -> None:
     reached, missed = outcome([30.0], [2.0], wanted=10), outcome([30.0], [6.0], wanted=10)
     assert "a < b: 5.0x peer, wanted 10x" in report.shortfalls([reached, missed])
     assert report.shortfalls([reached]) == "All 1 ratios that were wanted are reached."
+
+
+def test_sampled_rate_is_that_of_the_median() -> None:
+    assert child.samples_per_second(lambda: [0.1, 0.2, 9.0], seconds=0.0) == 5.0
+
+
+def test_yardstick_that_is_no_library_has_no_version() -> None:
+    facts = machine.describe(["karrow", "blocking socket"])
+    assert "karrow" in facts
+    assert "blocking socket" not in facts
 
 
 def test_table_leaves_out_what_a_peer_cannot_do() -> None:
