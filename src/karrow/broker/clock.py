@@ -57,8 +57,9 @@ class ManualClock:
 
     __module__ = "karrow"
 
-    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
-        self._now_ms = start_ms
+    def __init__(self, start_ms: int | None = None) -> None:
+        # Records come with the time of their producer's clock, so now is a good moment to begin.
+        self._now_ms = SystemClock().time_ms() if start_ms is None else start_ms
         self._timers: list[tuple[int, int, _ManualTimer]] = []
         self._serial = itertools.count()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from karrow.broker.session import Session
 
 HOST = "127.0.0.1"
+TURNS = 1000
 
 
 class Node:
@@ -59,6 +60,10 @@ class Node:
         server, self._server = self._server, None
         server.close()
         self.hang_up()
+        for _ in range(TURNS):
+            if not self._connections:
+                break
+            await asyncio.sleep(0)  # a connection's end is told in the loop's next turns
         await server.wait_closed()
 
     def hang_up(self) -> None:
