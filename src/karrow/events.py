@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 SpanName = Literal["request", "connection", "auth", "metadata.update"]
-EventName = Literal["connection.close"]
+EventName = Literal["connection.close", "connection.throttle"]
 CloseReason = Literal[
     "remote_closed",
     "timeout",
@@ -95,7 +95,10 @@ _SPANS: dict[SpanName, _SpanKind] = {
         ),
     )
 }
-_SINGLES: dict[EventName, tuple[str, ...]] = {"connection.close": ("host", "port", "reason")}
+_SINGLES: dict[EventName, tuple[str, ...]] = {
+    "connection.close": ("host", "port", "reason"),
+    "connection.throttle": ("host", "port", "node_id", "client_id", "operation", "muted"),
+}
 _PHASES = ("start", "stop", "exception")
 _WHY = ("kind", "reason", "error")
 _NAMES: tuple[str, ...] = (

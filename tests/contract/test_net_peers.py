@@ -621,7 +621,21 @@ def test_produce_without_an_answer_is_indefinite(fault: bytes) -> None:
     run(main())
 
 
-def test_throttled_client_waits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_broker_is_one_that_has_not_muted_us() -> None:
+    async def main() -> None:
+        async with ScriptedBroker() as one, ScriptedBroker(node_id=2) as two:
+            one.brokers = two.brokers = [one.me, two.me]
+            one.always("DescribeGroups", {"throttle_time_ms": 5000})
+            for _ in range(5):
+                async with client_of(one) as client:
+                    await client.brokers()
+                    await client.request("DescribeGroups", {}, to=Node.id(1))
+                    await asyncio.wait_for(client.metadata(), 1.0)
+
+    run(main())
+
+
+def test_throttled_client_waits() -> None:
     async def main() -> None:
         async with ScriptedBroker() as broker, client_of(broker, request_timeout=0.2) as client:
             await client.brokers()

@@ -45,6 +45,7 @@ def test_names_are_listed_by_family() -> None:
         "connection.stop",
         "connection.exception",
         "connection.close",
+        "connection.throttle",
     )
     assert events.names("metadata") == (
         "metadata.update.start",

@@ -229,9 +229,10 @@ class Cluster:
         return not self.cache.snapshot.brokers or self.config.metadata_recovery == "rebootstrap"
 
     def _known_links(self) -> list[Link]:
+        """In any order, but those last that a throttled answer has muted."""
         links = [self._link(broker) for broker in self.cache.snapshot.brokers.values()]
         random.shuffle(links)
-        return links
+        return sorted(links, key=lambda link: link.is_muted)
 
     async def _bootstrap_links(self) -> list[Link]:
         """The first addresses; a callable is asked anew, in a thread, since it may block."""

@@ -36,7 +36,7 @@ from karrow.errors import (
     RequestTimeout,
     StateError,
 )
-from karrow.net.versions import BrokerVersions, pause_of
+from karrow.net.versions import BrokerVersions, client_pauses, throttle_of
 from karrow.wire import ClientFraming
 
 if TYPE_CHECKING:
@@ -340,15 +340,29 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._sent.popleft()
         self.served += 1
         self.used_at = self._loop.time()
-        pause = pause_of(pending.name, answer.version, answer.message)
         if pending.span is not None:
-            pending.span.stop(
-                bytes_sent=pending.size, bytes_received=len(frame), throttle_time=pause
-            )
-        if pause:
-            self._mute(pause)
+            pending.span.stop(bytes_sent=pending.size, bytes_received=len(frame))
+        if pause := throttle_of(answer.message):
+            self._throttled(pending, answer.version, pause)
         if not pending.future.done():
             pending.future.set_result(answer.message)
+
+    def _throttled(self, pending: Pending, version: int, pause: float) -> None:
+        """Say that we are over a quota, and pause where the broker leaves that to us."""
+        host, port, broker_id = self.peer
+        is_muted = client_pauses(pending.name, version)
+        events.emit(
+            "connection.throttle",
+            {"count": 1, "throttle_time": pause},
+            host=host,
+            port=port,
+            node_id=broker_id,
+            client_id=self._config.client_id,
+            operation=pending.name,
+            muted=is_muted,
+        )
+        if is_muted:
+            self._mute(pause)
 
     def _mute(self, pause: float) -> None:
         """Stay silent, and give everybody that much more time: the broker reads nothing either."""

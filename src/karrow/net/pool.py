@@ -64,6 +64,12 @@ class Link:
         return found.in_flight + found.waiting if found else 0
 
     @property
+    def is_muted(self) -> bool:
+        """Whether a request would have to wait for the end of a throttled answer's pause."""
+        found = self.connection
+        return found is not None and found.is_muted
+
+    @property
     def is_free(self) -> bool:
         """Whether a request would be the only one here."""
         return not self._is_claimed and self._attempt is None and self.load == 0

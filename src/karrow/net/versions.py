@@ -84,12 +84,15 @@ _CLIENT_PAUSES_SINCE = {
 }
 
 
-def pause_of(name: str, version: int, answer: Any) -> float:
-    """Seconds for which an answer asks its connection to stay silent."""
+def throttle_of(answer: Any) -> float:
+    """Seconds by which a broker slows a client down that is over its quota."""
     throttle: int = getattr(answer, "throttle_time_ms", 0)
-    if throttle <= 0 or version < _CLIENT_PAUSES_SINCE.get(name, 0):
-        return 0.0
-    return throttle / 1000
+    return max(throttle, 0) / 1000
+
+
+def client_pauses(name: str, version: int) -> bool:
+    """Whether a throttled answer asks its connection for silence, or has itself come late."""
+    return version >= _CLIENT_PAUSES_SINCE.get(name, 0)
 
 
 class BrokerVersions(Mapping[str, Range]):

@@ -263,13 +263,30 @@ def test_throttled_answer_mutes_the_connection_and_extends_time_outs() -> None:
     run(main())
 
 
-def test_brokers_that_hold_answers_back_do_not_mute() -> None:
+@pytest.mark.parametrize(("version", "muted"), [(5, False), (6, True)])  # KIP-219 begins with 6
+def test_throttling_is_an_event_and_mutes_unless_the_answer_was_held_back(
+    version: int, muted: bool
+) -> None:
     async def main() -> None:
-        end = Wire()
-        future = end.connection.send("Metadata", 5, METADATA)  # KIP-219 begins with version 6
-        end.answer(end.requests()[0], {"throttle_time_ms": 8000})
-        await future
-        assert not end.connection.is_muted
+        end = Wire(client_id="me")
+        seen: list[events.Event] = []
+        with events.subscribe(seen.append, "connection"):
+            for throttle in (0, 8000):
+                future = end.connection.send("Metadata", version, METADATA)
+                end.answer(end.requests()[0], {"throttle_time_ms": throttle})
+                await future
+        (event,) = seen
+        assert event.name == "connection.throttle"
+        assert event.measurements == {"count": 1, "throttle_time": 8.0}
+        assert event.fields == {
+            "host": "b1",
+            "port": 9092,
+            "node_id": 1,
+            "client_id": "me",
+            "operation": "Metadata",
+            "muted": muted,
+        }
+        assert end.connection.is_muted is muted
 
     run(main())
 

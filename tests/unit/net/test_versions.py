@@ -3,7 +3,12 @@ from __future__ import annotations
 import pytest
 
 from karrow.errors import UnsupportedVersion
-from karrow.net.versions import BEFORE_NEGOTIATION, BrokerVersions, pause_of
+from karrow.net.versions import (
+    BEFORE_NEGOTIATION,
+    BrokerVersions,
+    client_pauses,
+    throttle_of,
+)
 from karrow.wire import api, messages
 
 
@@ -71,10 +76,14 @@ def test_every_api_of_the_old_table_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "pause"),
-    [("Fetch", 7, 0.0), ("Fetch", 8, 1.5), ("DescribeCluster", 0, 1.5), ("Produce", 5, 0.0)],
+    ("name", "version", "pauses"),
+    [("Fetch", 7, False), ("Fetch", 8, True), ("DescribeCluster", 0, True), ("Produce", 5, False)],
 )
-def test_pause_begins_where_brokers_stopped_delaying(name: str, version: int, pause: float) -> None:
-    said = messages.FetchResponse(throttle_time_ms=1500)
-    assert pause_of(name, version, said) == pause
-    assert pause_of("SaslHandshake", 1, messages.SaslHandshakeResponse()) == 0.0
+def test_pause_begins_where_brokers_stopped_delaying(name: str, version: int, pauses: bool) -> None:
+    assert client_pauses(name, version) is pauses
+
+
+def test_throttling_is_in_seconds_and_never_negative() -> None:
+    assert throttle_of(messages.FetchResponse(throttle_time_ms=1500)) == 1.5
+    assert throttle_of(messages.FetchResponse(throttle_time_ms=-1)) == 0.0
+    assert throttle_of(messages.SaslHandshakeResponse()) == 0.0
