@@ -86,6 +86,7 @@ def _common(nodes: int) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": "3",
         "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.assignment.interval.ms": "0",
         "group.min.session.timeout.ms": "500",
         "group.consumer.min.session.timeout.ms": "1000",
         "group.consumer.min.heartbeat.interval.ms": "100",

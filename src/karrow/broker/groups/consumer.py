@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -41,6 +41,7 @@ from karrow.broker.groups.reconciliation import (
 
 if TYPE_CHECKING:
     from karrow.broker.cluster import Cluster
+    from karrow.broker.groups.offsets import Place
 
 SESSION_TIMEOUT = 45.0
 HEARTBEAT_INTERVAL = 5.0
@@ -138,33 +139,55 @@ class ConsumerGroup:
         is_told = beat.is_full or member.assigned != before
         return Beaten(member.id, member.epoch, member.assigned if is_told else None)
 
-    def leave(self, member_id: str, instance_id: str | None, epoch: int) -> Beaten:
+    def depart(self, member_id: str, instance_id: str | None, epoch: int) -> Beaten:
         """Remove a member, or let a static one go for a while."""
-        member = self._static(member_id, instance_id) if instance_id else self._member(member_id)
+        member = self._known_member(member_id, instance_id)
         if epoch == LEAVE_FOR_A_WHILE:
             member.epoch, member.revoking = LEAVE_FOR_A_WHILE, NOTHING
             self._keep(self)
         else:
-            self._remove(member)
+            self._remove([member])
         return Beaten(member_id, epoch)
+
+    def leave(
+        self, leaving: list[tuple[str, str | None]]
+    ) -> list[tuple[str, str | None, errors.BrokerError | None]]:
+        """Remove members by id, or static ones by their instance; each by itself."""
+        outcomes: list[tuple[str, str | None, errors.BrokerError | None]] = []
+        found = []
+        for member_id, instance_id in leaving:
+            try:
+                static = None if member_id else self._by_instance(instance_id)
+                found.append(static or self._known_member(member_id, instance_id))
+                outcomes.append((member_id, instance_id, None))
+            except errors.BrokerError as error:
+                outcomes.append((member_id, instance_id, error))
+        self._remove(found)
+        return outcomes
 
     # What commits and administrators ask.
 
     def check_commit(
-        self, member_id: str, epoch: int, *, transactional: bool, knows_epochs: bool
+        self, member_id: str, epoch: int, places: Iterable[Place] = (), *, knows_epochs: bool = True
     ) -> None:
         """Refuse offsets from those who may not store them."""
         if epoch < 0 and self.is_empty:
             return
         member = self._member(member_id)
-        if not transactional and not knows_epochs:
+        if not knows_epochs:
             raise errors.UnsupportedVersion("members of this protocol need OffsetCommit version 9")
-        self._check_current(member, epoch)
+        topics = self._cluster.topics
+        partitions = frozenset((topics[name].id, index) for name, index in places)
+        if not (member.may_store(epoch, partitions) if partitions else epoch == member.epoch):
+            raise errors.StaleMemberEpoch(f"the member's epoch is {member.epoch}")
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Refuse to tell offsets to a member that is not up to date."""
-        if member_id is not None or epoch >= 0:
-            self._check_current(self._member(member_id or ""), epoch)
+        if member_id is None and epoch < 0:
+            return
+        member = self._member(member_id or "")
+        if epoch != member.epoch:
+            raise errors.StaleMemberEpoch(f"the member's epoch is {member.epoch}")
 
     def check_offset_delete(self) -> None:
         """It is always allowed, topic by topic."""
@@ -185,7 +208,7 @@ class ConsumerGroup:
     def expire_session(self, member_id: str) -> None:
         """End a member's session now."""
         if member_id in self.members:
-            self._remove(self.members[member_id])
+            self._remove([self.members[member_id]])
 
     def close(self) -> None:
         """Cancel every timer."""
@@ -197,12 +220,14 @@ class ConsumerGroup:
     def _find(self, beat: Beat) -> ConsumerMember:
         if beat.epoch == 0:
             return self._joining(beat)
-        if beat.instance_id is None:
-            member = self._member(beat.member_id)
-        else:
-            member = self._static(beat.member_id, beat.instance_id)
+        member = self._known_member(beat.member_id, beat.instance_id)
         self._check_epoch(member, beat)
         return member
+
+    def _known_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        if instance_id is None:
+            return self._member(member_id)
+        return self._static(member_id, instance_id)
 
     def _joining(self, beat: Beat) -> ConsumerMember:
         old = self._by_instance(beat.instance_id)
@@ -253,10 +278,6 @@ class ConsumerGroup:
             f"known by the group coordinator ({member.epoch}). The member must abandon all its "
             "partitions and rejoin."
         )
-
-    def _check_current(self, member: ConsumerMember, epoch: int) -> None:
-        if epoch != member.epoch:
-            raise errors.StaleMemberEpoch(f"the member's epoch is {member.epoch}")
 
     # What changes.
 
@@ -323,7 +344,7 @@ class ConsumerGroup:
 
         def expire() -> None:
             if self.members.get(member.id) is member and member.epoch == epoch:
-                self._remove(member)
+                self._remove([member])
 
         member.revocation = self._cluster.clock.call_later(member.rebalance_timeout, expire)
 
@@ -333,17 +354,19 @@ class ConsumerGroup:
 
         def expire() -> None:
             if self.members.get(member.id) is member:
-                self._remove(member)
+                self._remove([member])
 
         member.session = self._cluster.clock.call_later(SESSION_TIMEOUT, expire)
 
-    def _remove(self, member: ConsumerMember) -> None:
-        member.stop_timers()
-        del self.members[member.id]
-        self.target.pop(member.id, None)
-        self.epoch += 1
-        self._known = self._wanted()
-        self._keep(self)
+    def _remove(self, members: list[ConsumerMember]) -> None:
+        for member in members:
+            member.stop_timers()
+            self.members.pop(member.id, None)
+            self.target.pop(member.id, None)
+        if members:
+            self.epoch += 1
+            self._known = self._wanted()
+            self._keep(self)
 
     # What outlives the broker.
 

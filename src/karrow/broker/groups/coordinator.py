@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from karrow import errors
@@ -133,11 +133,12 @@ class Groups:
     def leave(
         self, group_id: str, leaving: list[tuple[str, str | None]]
     ) -> list[tuple[str, str | None, errors.BrokerError | None]]:
-        """Be a member no more."""
-        try:
-            return self._joined(group_id).leave(leaving)
-        except errors.UnknownMemberId as error:
-            return [(member_id, instance_id, error) for member_id, instance_id in leaving]
+        """Be a member no more; an administrator removes members of either protocol so."""
+        check_id(group_id)
+        if group_id not in self._groups:
+            gone = errors.UnknownMemberId(f"Group {group_id} not found.")
+            return [(member_id, instance_id, gone) for member_id, instance_id in leaving]
+        return self._groups[group_id].leave(leaving)
 
     def _joined(self, group_id: str) -> ClassicGroup:
         """A classic group that somebody claims to be a member of."""
@@ -153,7 +154,7 @@ class Groups:
         """Join, stay or leave."""
         check_beat(beat)
         if beat.epoch in (LEAVE, LEAVE_FOR_A_WHILE):
-            return self.consumer(group_id).leave(beat.member_id, beat.instance_id, beat.epoch)
+            return self.consumer(group_id).depart(beat.member_id, beat.instance_id, beat.epoch)
         group = self._groups.get(group_id)
         if group is None and beat.epoch != 0:
             raise errors.GroupIdNotFound(f"Consumer group {group_id} not found.")
@@ -171,6 +172,7 @@ class Groups:
         instance_id: str | None,
         generation: int,
         *,
+        places: Iterable[Place],
         knows_epochs: bool,
     ) -> None:
         """Refuse offsets from those who may not store them; ``knows_epochs`` from version 9 on."""
@@ -183,9 +185,7 @@ class Groups:
             group.check_commit(member_id, instance_id, generation, transactional=False)
             group.note_commit(member_id)
         else:
-            group.check_commit(
-                member_id, generation, transactional=False, knows_epochs=knows_epochs
-            )
+            group.check_commit(member_id, generation, places, knows_epochs=knows_epochs)
 
     def commit(self, group_id: str, offsets: Mapping[Place, Commit]) -> None:
         """Store offsets."""
@@ -222,7 +222,7 @@ class Groups:
             group.check_commit(member_id, instance_id, generation, transactional=True)
             return
         try:
-            group.check_commit(member_id, generation, transactional=True, knows_epochs=True)
+            group.check_commit(member_id, generation)
         except errors.StaleMemberEpoch as error:
             raise errors.IllegalGeneration(error.message) from None
 

@@ -12,11 +12,13 @@ Rules:
   more; then it goes on to the target's epoch.
 - Waiting for others does not hold a member back: it is in the target's epoch, and gets the rest as
   soon as that is free.
+- Since when a member has a partition is remembered: it may store offsets of it with any epoch from
+  then on (KIP-1251).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -56,6 +58,8 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: frozenset[Partition] = NOTHING
     revoking: frozenset[Partition] = NOTHING
+    # The epoch in which it got each of its partitions.
+    since: dict[Partition, int] = field(default_factory=dict)
     session: Timer | None = None
     revocation: Timer | None = None
 
@@ -67,6 +71,12 @@ class ConsumerMember:
     def is_at(self, epoch: int) -> bool:
         """Whether it has all that the target of an epoch gives it."""
         return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def may_store(self, epoch: int, partitions: frozenset[Partition]) -> bool:
+        """Whether it may store offsets, naming an epoch."""
+        if epoch >= self.epoch:
+            return epoch == self.epoch
+        return all(self.since.get(partition, self.epoch) <= epoch for partition in partitions)
 
     def reconcile(
         self,
@@ -100,14 +110,16 @@ class ConsumerMember:
         taken: frozenset[Partition],
     ) -> None:
         kept = self.assigned & target
+        gained = target - kept - taken
         revoked = self.assigned - kept
-        missing = target - kept
         if revoked and _holds(owned, revoked):
             self.state, self.assigned, self.revoking = MemberState.UNREVOKED, kept, revoked
             self._enter(current)
             return
-        self.state = MemberState.UNRELEASED if missing & taken else MemberState.STABLE
-        self.assigned, self.revoking = kept | (missing - taken), NOTHING
+        complete = kept | gained == target
+        self.state = MemberState.STABLE if complete else MemberState.UNRELEASED
+        self.assigned, self.revoking = kept | gained, NOTHING
+        self.since = {p: self.since.get(p, epoch) for p in kept} | dict.fromkeys(gained, epoch)
         self._enter(epoch)
 
     def _enter(self, epoch: int) -> None:
@@ -138,6 +150,7 @@ class ConsumerMember:
             "state": self.state.value,
             "assigned": to_row(self.assigned),
             "revoking": to_row(self.revoking),
+            "since": [[str(topic), index, e] for (topic, index), e in self.since.items()],
         }
 
     @classmethod
@@ -149,6 +162,7 @@ class ConsumerMember:
             "state": MemberState(row["state"]),
             "assigned": from_row(row["assigned"]),
             "revoking": from_row(row["revoking"]),
+            "since": {(UUID(topic), index): epoch for topic, index, epoch in row["since"]},
         }
         return cls(**{**row, **changed})
 

@@ -23,6 +23,7 @@ from karrow.wire.messages import (
 )
 from karrow.wire.structs import NO_UUID
 
+Item = OffsetCommitRequest.OffsetCommitRequestPartition
 Committed = OffsetCommitResponse.OffsetCommitResponsePartition
 CommittedTopic = OffsetCommitResponse.OffsetCommitResponseTopic
 Fetched = OffsetFetchResponse.OffsetFetchResponsePartitions
@@ -39,7 +40,33 @@ NOTHING = Commit(-1)
 @handles("OffsetCommit")
 def offset_commit(call: Call, body: OffsetCommitRequest) -> OffsetCommitResponse:
     """Every partition succeeds or fails by itself, once the member may store anything."""
-    refused: errors.BrokerError | None = None
+    answer = OffsetCommitResponse()
+    wanted: list[tuple[Place, Item, Committed]] = []
+    for topic in body.topics:
+        told = CommittedTopic(name=topic.name, topic_id=topic.topic_id)
+        answer.topics.append(told)
+        for item in topic.partitions:
+            outcome = Committed(partition_index=item.partition_index)
+            told.partitions.append(outcome)
+            try:
+                wanted.append((_place(call, topic, item), item, outcome))
+            except errors.BrokerError as error:
+                outcome.error_code = error.code
+    # As on a real broker, the group is not asked about what is not there.
+    if wanted:
+        _store(call, body, wanted)
+    return answer
+
+
+def _place(call: Call, topic: OffsetCommitRequest.OffsetCommitRequestTopic, item: Item) -> Place:
+    name = call.cluster.topic_by_id(topic.topic_id).name if by_id(call) else topic.name
+    call.cluster.partition(name, item.partition_index)
+    return name, item.partition_index
+
+
+def _store(
+    call: Call, body: OffsetCommitRequest, wanted: list[tuple[Place, Item, Committed]]
+) -> None:
     try:
         call.cluster.check_coordinator(call.node_id, body.group_id)
         call.cluster.groups.check_commit(
@@ -47,45 +74,23 @@ def offset_commit(call: Call, body: OffsetCommitRequest) -> OffsetCommitResponse
             body.member_id,
             body.group_instance_id,
             body.generation_id_or_member_epoch,
+            places=[place for place, _, _ in wanted],
             knows_epochs=call.version >= 9,
         )
     except errors.BrokerError as error:
-        refused = error
+        for _, _, outcome in wanted:
+            outcome.error_code = error.code
+        return
     accepted: dict[Place, Commit] = {}
-    answer = OffsetCommitResponse(
-        topics=[_commit_topic(call, body, topic, refused, accepted) for topic in body.topics]
-    )
-    call.cluster.groups.commit(body.group_id, accepted)
-    return answer
-
-
-def _commit_topic(
-    call: Call,
-    body: OffsetCommitRequest,
-    topic: OffsetCommitRequest.OffsetCommitRequestTopic,
-    refused: errors.BrokerError | None,
-    accepted: dict[Place, Commit],
-) -> CommittedTopic:
-    answer = CommittedTopic(name=topic.name, topic_id=topic.topic_id)
-    for item in topic.partitions:
-        partition = Committed(partition_index=item.partition_index)
+    for place, item, outcome in wanted:
         try:
-            name = call.cluster.topic_by_id(topic.topic_id).name if by_id(call) else topic.name
-            call.cluster.partition(name, item.partition_index)
-            if refused is not None:
-                raise refused
-            accepted[name, item.partition_index] = _commit(call, body, item)
+            accepted[place] = _commit(call, body, item)
         except errors.BrokerError as error:
-            partition.error_code = error.code
-        answer.partitions.append(partition)
-    return answer
+            outcome.error_code = error.code
+    call.cluster.groups.commit(body.group_id, accepted)
 
 
-def _commit(
-    call: Call,
-    body: OffsetCommitRequest,
-    item: OffsetCommitRequest.OffsetCommitRequestPartition,
-) -> Commit:
+def _commit(call: Call, body: OffsetCommitRequest, item: Item) -> Commit:
     metadata = item.committed_metadata or ""
     if len(metadata) > MAX_METADATA:
         raise errors.OffsetMetadataTooLarge(f"at most {MAX_METADATA} characters are kept")
