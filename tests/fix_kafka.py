@@ -195,13 +195,15 @@ def new_kafka(request: pytest.FixtureRequest) -> Iterator[NewKafka]:
 
 
 @contextmanager
-def own_kafka(config: pytest.Config) -> Iterator[KafkaCluster]:
-    """A cluster for a module that alters users.
+def own_kafka(
+    config: pytest.Config, properties: Mapping[str, str] | None = None
+) -> Iterator[KafkaCluster]:
+    """A cluster for a module that alters users, or wants settings of its own.
 
     A KRaft broker (4.3.1) that is restarted after any user was altered no longer knows the users it
     was formatted with, so such tests must not share the broker that others restart and log in to.
     """
-    with brokers_needed(config), KafkaCluster() as cluster:
+    with brokers_needed(config), KafkaCluster(properties=properties) as cluster:
         yield cluster
 
 
