@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import socket
 import time
 import uuid
 from collections.abc import Coroutine
@@ -14,8 +13,6 @@ import pytest
 
 import karrow
 from karrow import errors, events
-from karrow.net.cluster import Cluster
-from karrow.net.dial import Dialer
 from karrow.types import Node
 from tests.contract.scripted import CLOSE, SILENCE, Answer, ScriptedBroker
 
@@ -305,103 +302,7 @@ def test_broker_that_never_agrees_on_apiversions() -> None:
     run(main())
 
 
-# ---- who is who
-
-
-def test_another_cluster_on_the_same_address_is_refused() -> None:
-    async def main() -> None:
-        async with ScriptedBroker() as broker, client_of(broker) as client:
-            await client.brokers()
-            broker.cluster_id = "another"
-            seen: list[events.Event] = []
-            with (
-                events.subscribe(seen.append, "connection.close", "metadata.update.exception"),
-                pytest.raises(errors.InconsistentClusterId, match=r"'another'.*'scripted'"),
-            ):
-                await client.metadata()
-            closed = [event.fields["reason"] for event in seen if "reason" in event.fields]
-            failed = [event.fields["kind"] for event in seen if "kind" in event.fields]
-            assert "metadata_update" in closed
-            assert failed == ["InconsistentClusterId"]
-            broker.cluster_id = "scripted"
-            await client.metadata()
-
-    run(main())
-
-
-def test_brokers_that_moved_are_found_by_bootstrapping_again() -> None:
-    async def main() -> None:
-        places: list[str] = []
-        async with ScriptedBroker() as first:
-            places[:] = [first.bootstrap]
-            client = karrow.AsyncClient(
-                lambda: places, api_timeout=5.0, request_timeout=1.0, connect_timeout=0.5
-            )
-            await client.brokers()
-        async with ScriptedBroker() as second, client:
-            places[:] = [second.bootstrap]
-            assert [broker.port for broker in await client.brokers()] == [second.port]
-
-    run(main())
-
-
-def test_broker_may_demand_a_new_bootstrap() -> None:
-    async def main() -> None:
-        async with ScriptedBroker() as old, ScriptedBroker() as new:
-            places = [old.bootstrap]
-            async with karrow.AsyncClient(lambda: places, api_timeout=5.0) as client:
-                await client.brokers()
-                old.always("Metadata", {"error_code": 129})
-                places[:] = [new.bootstrap]
-                assert [broker.port for broker in await client.brokers()] == [new.port]
-
-    run(main())
-
-
-def test_broker_may_demand_it_while_it_is_connected_to() -> None:
-    """KIP-1242: from ApiVersions 5 on the broker is told whom we expect."""
-
-    async def main() -> None:
-        async with ScriptedBroker() as old, ScriptedBroker() as new:
-            places = [old.bootstrap]
-            async with karrow.AsyncClient(lambda: places, api_timeout=5.0) as client:
-                await client.brokers()
-                truth = old.handlers["ApiVersions"]
-
-                def refuse(request: Any) -> Answer:
-                    if request.version < 5:
-                        return truth(request)
-                    assert request.body.cluster_id == "scripted"
-                    assert request.body.node_id == 1
-                    return {"error_code": 129}
-
-                old.handlers["ApiVersions"] = refuse
-                old.drop_connections()
-                await asyncio.sleep(0.05)
-                places[:] = [new.bootstrap]
-                assert [broker.port for broker in await client.brokers()] == [new.port]
-
-    run(main())
-
-
-def test_all_addresses_of_a_name_are_tried() -> None:
-    async def main() -> None:
-        asked: list[str] = []
-
-        async def resolve(host: str, port: int) -> list[Any]:
-            asked.append(host)
-            good = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))
-            return [(*good[:4], ("127.0.0.9", 1)), good]
-
-        async with ScriptedBroker() as broker:
-            config = karrow.ClientConfig(bootstrap=f"kafka.example:{broker.port}")
-            cluster = Cluster(config, Dialer(config, resolve=resolve))
-            found = await cluster.refresh(())
-            assert list(found.brokers) == [1]
-            assert asked == ["kafka.example"]
-            await cluster.close()
-
-    run(main())
+# ---- the end
 
 
 def test_close_tells_those_who_wait() -> None:

@@ -150,7 +150,7 @@ class ClientConfig(Options):
     )
     rebootstrap_after: float = option(
         300.0,
-        doc="Without any broker for this long, begin again with the bootstrap servers (KIP-1102).",
+        doc="Without metadata from known brokers for this long, bootstrap again (KIP-1102).",
         unit="seconds",
         minimum=0,
         librdkafka="metadata.recovery.rebootstrap.trigger.ms",
@@ -158,7 +158,7 @@ class ClientConfig(Options):
     )
     metadata_recovery: MetadataRecovery = option(
         "rebootstrap",
-        doc="Whether to begin again with the bootstrap servers when all known ones are gone.",
+        doc="Whether to bootstrap again when known brokers are gone, silent, or ask for it.",
         choices=("rebootstrap", "none"),
         librdkafka="metadata.recovery.strategy",
         java="metadata.recovery.strategy",

@@ -60,10 +60,10 @@ class ClientOptions(TypedDict, total=False):
     """The largest answer that is read; a larger one breaks the connection."""
 
     rebootstrap_after: float | timedelta
-    """Without any broker for this long, begin again with the bootstrap servers (KIP-1102)."""
+    """Without metadata from known brokers for this long, bootstrap again (KIP-1102)."""
 
     metadata_recovery: MetadataRecovery
-    """Whether to begin again with the bootstrap servers when all known ones are gone."""
+    """Whether to bootstrap again when known brokers are gone, silent, or ask for it."""
 
     tls: bool | ssl.SSLContext | TLS | None
     """True for TLS with the system's certificates, or a TLS or SSLContext."""

@@ -5,8 +5,10 @@ Rules:
 - Metadata is asked for when a request needs it: unknown, older than ``metadata_max_age``, or after
   an error that says it is stale. Equal questions under way are asked once.
 - Any broker will do for metadata: connected ones first, then known ones, then the bootstrap
-  addresses, which are evaluated and resolved anew each time (KIP-899). A broker that asks us to
-  bootstrap again (KIP-1102) makes us forget every address, but not which cluster we belong to.
+  addresses, which are evaluated and resolved anew each time (KIP-899).
+- When known brokers can be reached but have given no metadata for ``rebootstrap_after``, or one of
+  them asks us to bootstrap again (KIP-1102), we forget every address, but not which cluster we
+  belong to. ``metadata_recovery="none"`` forbids that, and going back to the bootstrap addresses.
 - A broker of another cluster is refused: its answer is dropped and its connection closed.
 - What is unknown after a refresh is an error for the caller, not a reason to ask for ever.
 """
@@ -73,6 +75,8 @@ class Cluster:
         self.pool = Pool(self._dialer, config)
         self.coordinators = Coordinators(self.any_connection, self.cache.add_broker)
         self._refreshes: Sharing[ClusterMetadata] = Sharing()
+        # Since when metadata has been asked for in vain.
+        self._lacking_since: float | None = None
         self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
         self._closed = False
 
@@ -248,9 +252,12 @@ class Cluster:
         errors: list[KarrowError] = []
         for link in [link for link in links if not link.is_resting] or links[:1]:
             try:
-                return await self._open(link), errors
+                return await link.open(), errors
             except AuthenticationError:
                 raise
+            except RebootstrapRequired as error:
+                await self._sent_back(error)
+                return None, [error]  # the other links have just been given up
             except (NetworkError, RemoteProtocolError) as error:
                 errors.append(error)
         return None, errors
@@ -259,7 +266,7 @@ class Cluster:
         try:
             return await link.open()
         except RebootstrapRequired as error:
-            await self._start_anew()
+            await self._sent_back(error)
             text = "the broker sends us back to the bootstrap servers"
             raise ConnectError(text, broker=link.peer) from error
 
@@ -306,6 +313,7 @@ class Cluster:
         """Ask one broker after the other until one of our own cluster answers."""
         tries = len(self.cache.snapshot.brokers) + 2
         for left in reversed(range(tries)):
+            await self._watch_recovery()
             connection = await self.any_connection()
             try:
                 return await self._ask_one(connection, names, api_version, create=create)
@@ -313,8 +321,8 @@ class Cluster:
                 connection.close("metadata_update", error)
                 if not left:
                     raise
-            except RebootstrapRequired:
-                await self._start_anew()
+            except RebootstrapRequired as error:
+                await self._sent_back(error)
                 if not left:
                     raise
             except (NetworkError, RequestTimeout, RemoteProtocolError) as error:
@@ -338,6 +346,7 @@ class Cluster:
             raise error
         now = asyncio.get_running_loop().time()
         said, lies = self.cache.merge(answer, now=now, everything=everything)
+        self._lacking_since = None
         self._dialer.cluster_id = self.cache.snapshot.cluster_id
         self._settle(connection.peer, said)
         return said, lies
@@ -349,6 +358,20 @@ class Cluster:
                 self.pool.adopt(peer, broker)
         if said.brokers:
             self.pool.update(self.cache.snapshot.brokers)
+
+    async def _watch_recovery(self) -> None:
+        """Begin anew when known brokers have kept us without metadata for too long."""
+        now = asyncio.get_running_loop().time()
+        if self._lacking_since is None:
+            self._lacking_since = now
+        elif now - self._lacking_since >= self.config.rebootstrap_after and self._may_bootstrap():
+            self._lacking_since = now
+            await self._start_anew()
+
+    async def _sent_back(self, error: RebootstrapRequired) -> None:
+        if not self._may_bootstrap():
+            raise error
+        await self._start_anew()
 
     async def _start_anew(self) -> None:
         self.cache.forget_brokers()
