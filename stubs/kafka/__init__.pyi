@@ -1,0 +1,16 @@
+from collections.abc import Mapping
+from typing import Any
+
+class TopicPartition:
+    topic: str
+    partition: int
+
+class ConsumerRecord:
+    value: bytes
+
+class KafkaConsumer:
+    def __init__(self, *topics: str, **configs: Any) -> None: ...
+    def poll(self, timeout_ms: int = ...) -> Mapping[TopicPartition, list[ConsumerRecord]]: ...
+    def assignment(self) -> set[TopicPartition]: ...
+    def commit(self) -> None: ...
+    def close(self, autocommit: bool = ...) -> None: ...
