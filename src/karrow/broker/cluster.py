@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from karrow import errors
+from karrow.broker.defaults import Defaults
 from karrow.broker.faults import Faults
 from karrow.broker.fetching import FetchSessions
 from karrow.broker.groups import Groups
 from karrow.broker.log import Log, MemoryShelf
-from karrow.broker.settings import TOPIC, Settings
 from karrow.broker.topic import NO_LEADER, Partition, Topic
 from karrow.broker.transactions.coordinator import Transactions
 from karrow.broker.users import Users
@@ -28,6 +28,8 @@ LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 MAX_NAME = 249
 # As many as the internal topics of a real cluster have partitions.
 COORDINATED = 50
+# What one request may ask for, as in brokers with a quorum.
+MOST_PARTITIONS = 10_000
 # Tables that a reset leaves alone.
 LASTING = frozenset({"cluster", "counters", "users"})
 
@@ -70,6 +72,7 @@ class Cluster:
         self.fetch_sessions = FetchSessions(self.random)
         self.faults = Faults()
         self._next_producer_id = int(store.load("counters").get("producer_id", 0))
+        self.settings = Defaults(self)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
 
@@ -194,7 +197,7 @@ class Cluster:
         """Make a topic; raises what CreateTopics answers."""
         check_name(name)
         self._check_free(name)
-        settings = Settings(TOPIC, Settings(TOPIC).changed(config or {}))
+        settings = self.settings.for_topic(self.settings.for_topic().changed(config or {}))
         if assignments is None:
             partitions = self.default_partitions if partitions == -1 else partitions
             replication_factor = 1 if replication_factor == -1 else replication_factor
@@ -265,7 +268,7 @@ class Cluster:
     def recover_topics(self) -> None:
         """Bring back the topics of an earlier run, with a new leader epoch each."""
         for key, row in self.store.load("topics").items():
-            topic = Topic(row["name"], UUID(key), Settings(TOPIC, row["config"]))
+            topic = Topic(row["name"], UUID(key), self.settings.for_topic(row["config"]))
             self._add_partitions(topic, [self._known(replicas) for replicas in row["replicas"]])
             for partition, epoch in zip(topic.partitions, row["epochs"], strict=True):
                 partition.leader_epoch = epoch + 1
@@ -300,6 +303,8 @@ class Cluster:
     def _assign(self, partitions: int, factor: int, first: int = 0) -> list[list[int]]:
         if partitions <= 0:
             raise errors.InvalidPartitions("Number of partitions must be larger than 0.")
+        if partitions > MOST_PARTITIONS:
+            raise errors.PolicyViolation("Excessively large number of partitions per request.")
         if factor <= 0:
             raise errors.InvalidReplicationFactor("Replication factor must be larger than 0.")
         ids = sorted(self.nodes)
@@ -343,6 +348,7 @@ class Cluster:
         self.pinned.clear()
         self.hidden.clear()
         self.fetch_sessions.expire()
+        self.settings = Defaults(self)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
         self.transactions.start()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from karrow.broker.call import Call, Damaged, Ending, Raw, Throttled
 from karrow.broker.dispatch import flip
-from karrow.errors import RemoteProtocolError
+from karrow.errors import LocalProtocolError, RemoteProtocolError
 from karrow.wire.framing import Request, ServerFraming, UnsupportedRequest
 
 if TYPE_CHECKING:
@@ -153,20 +153,32 @@ class Connection(asyncio.BufferedProtocol):
     def _finish(self, request: Request | UnsupportedRequest, outcome: Any) -> None:
         if outcome is None or self._transport is None:
             return
+        try:
+            self._write(request, outcome, self._transport)
+        except LocalProtocolError:
+            _log.exception("an answer to API %d cannot be sent", request.head.key)
+            self.abort()
+        if self._session.has_failed and self._transport is not None:
+            self._transport.close()  # after what was written
+
+    def _write(
+        self,
+        request: Request | UnsupportedRequest,
+        outcome: Any,
+        transport: asyncio.Transport,
+    ) -> None:
         if isinstance(outcome, Ending):
             self._end(outcome)
         elif isinstance(outcome, Raw):
-            self._transport.write(outcome.data)
+            transport.write(outcome.data)
         elif isinstance(outcome, Damaged):
             frame = b"".join(self._framing.respond(request, outcome.body))
-            self._transport.write(flip(frame, outcome.bit, start=BODY_AT))
+            transport.write(flip(frame, outcome.bit, start=BODY_AT))
         elif isinstance(outcome, Throttled):
-            self._transport.writelines(self._framing.respond(request, outcome.body))
+            transport.writelines(self._framing.respond(request, outcome.body))
             self._rest(outcome.seconds)
         else:
-            self._transport.writelines(self._framing.respond(request, outcome))
-        if self._session.has_failed and self._transport is not None:
-            self._transport.close()  # after what was written
+            transport.writelines(self._framing.respond(request, outcome))
 
     def _end(self, ending: Ending) -> None:
         if ending is Ending.HANGUP:

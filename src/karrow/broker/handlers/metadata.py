@@ -11,6 +11,7 @@ from karrow.wire.structs import NO_UUID
 BrokerInfo = MetadataResponse.MetadataResponseBroker
 TopicInfo = MetadataResponse.MetadataResponseTopic
 PartitionInfo = MetadataResponse.MetadataResponsePartition
+FIRST_BY_ID = 12
 Wanted = MetadataRequest.MetadataRequestTopic
 
 
@@ -58,6 +59,8 @@ def topic_info(call: Call, topic: Topic) -> TopicInfo:
 
 def _asked(call: Call, item: Wanted, *, create: bool) -> TopicInfo:
     cluster = call.cluster
+    if call.version < FIRST_BY_ID and (item.name is None or item.topic_id != NO_UUID):
+        return TopicInfo(error_code=errors.InvalidRequest.code, name=item.name or "")
     try:
         if item.topic_id != NO_UUID:
             found = cluster.topic_by_id(item.topic_id)

@@ -21,6 +21,7 @@ PartitionAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
 EpochAnswer = OffsetForLeaderEpochResponse.EpochEndOffset
 LATEST, EARLIEST, NEWEST, LOCAL_EARLIEST, LAST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 COMMITTED = 1
+FIRST_WITH_EPOCHS = 4
 NOTHING = Found(-1, -1, -1)
 
 
@@ -57,7 +58,9 @@ def _offset(
         if body.isolation_level == COMMITTED:
             end = partition.last_stable_offset
         found = _find(partition, item.timestamp, end, call.version)
-        answer.offset, answer.timestamp, answer.leader_epoch = found
+        answer.offset, answer.timestamp = found.offset, found.timestamp_ms
+        if call.version >= FIRST_WITH_EPOCHS:
+            answer.leader_epoch = found.leader_epoch
     except errors.BrokerError as error:
         answer.error_code = error.code
     return answer
