@@ -26,7 +26,7 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = 1, 2, 3, 4, 5, 6, 7
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
-# Every topic setting of Kafka 4.3; those the embedded broker acts on are named in docs/broker.md.
+# Every topic setting of Kafka 4.3.
 TOPIC: dict[str, Setting] = {
     "cleanup.policy": Setting(LIST, "delete", choices=("delete", "compact")),
     "compression.gzip.level": Setting(INT, "-1", -1, 9),
@@ -65,17 +65,95 @@ TOPIC: dict[str, Setting] = {
     "unclean.leader.election.enable": Setting(BOOLEAN, "false"),
 }
 
+# What the same thing is called when it is set for all topics.
+BROKER_NAMES = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.downconversion.enable": "log.message.downconversion.enable",
+    "message.format.version": "log.message.format.version",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.difference.max.ms": "log.message.timestamp.difference.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+# Brokers have these in other units too, and the default is in the other unit.
+OTHER_UNITS = {
+    "flush.ms": ("log.flush.scheduler.interval.ms", str(FOREVER)),
+    "retention.ms": ("log.retention.hours", "168"),
+    "segment.jitter.ms": ("log.roll.jitter.hours", "0"),
+    "segment.ms": ("log.roll.hours", "168"),
+}
+
+NEWER_THAN_2_8 = (
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "remote.storage.enable",
+)
+
+
+def topic_table(release: str) -> dict[str, Setting]:
+    """The topic settings of a release."""
+    if release not in ("2.8", "3.9"):
+        return TOPIC
+    older = "2.8-IV1" if release == "2.8" else "3.0-IV1"
+    table = TOPIC | {
+        "message.downconversion.enable": Setting(BOOLEAN, "true"),
+        "message.format.version": Setting(STRING, older),
+        "message.timestamp.after.max.ms": Setting(LONG, str(FOREVER), 0),
+        "message.timestamp.difference.max.ms": Setting(LONG, str(FOREVER), 0),
+        "segment.bytes": Setting(INT, str(1 << 30), 14),
+    }
+    absent = NEWER_THAN_2_8 if release == "2.8" else ()
+    return {name: setting for name, setting in sorted(table.items()) if name not in absent}
+
 
 class Settings:
-    """Values that were set, over the defaults of their table."""
+    """Values that were set, over those set for all, over the defaults of their table."""
 
-    def __init__(self, table: Mapping[str, Setting], given: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self,
+        table: Mapping[str, Setting],
+        given: Mapping[str, str] = {},
+        inherited: Mapping[str, str] = {},
+    ) -> None:
         self.table = table
         self.given = dict(given)
+        self.inherited = inherited
 
     def text(self, name: str) -> str:
         """The value as text."""
-        return self.given.get(name, self.table[name].default)
+        found = self.given.get(name)
+        return self.inherited.get(name, self.table[name].default) if found is None else found
 
     def number(self, name: str) -> int:
         """The value as a whole number."""
@@ -102,12 +180,13 @@ def check(table: Mapping[str, Setting], name: str, value: str) -> None:
     setting = table.get(name)
     if setting is None:
         raise errors.InvalidConfig(f"Unknown topic config name: {name}")
-    problem = _problem(setting, value.strip())
+    problem = problem_with(setting, value.strip())
     if problem:
         raise errors.InvalidConfig(f"Invalid value {value} for configuration {name}: {problem}")
 
 
-def _problem(setting: Setting, value: str) -> str | None:
+def problem_with(setting: Setting, value: str) -> str | None:
+    """Why a value cannot be, None if it can."""
     if setting.kind == BOOLEAN:
         return None if value.lower() in ("true", "false") else "expected true or false"
     if setting.kind == LIST:

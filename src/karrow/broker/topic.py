@@ -164,10 +164,17 @@ def _rules(settings: Settings) -> Rules:
         compacts="compact" in policies,
         stamps=settings.text("message.timestamp.type") == "LogAppendTime",
         max_message_bytes=settings.number("max.message.bytes"),
-        max_ahead_ms=settings.number("message.timestamp.after.max.ms"),
-        max_behind_ms=settings.number("message.timestamp.before.max.ms"),
+        max_ahead_ms=_time_limit(settings, "message.timestamp.after.max.ms"),
+        max_behind_ms=_time_limit(settings, "message.timestamp.before.max.ms"),
         min_in_sync=settings.number("min.insync.replicas"),
     )
+
+
+def _time_limit(settings: Settings, name: str) -> int:
+    """How far a record's time may be off; up to 3.9 another setting meant both ways (KIP-937)."""
+    both = "message.timestamp.difference.max.ms"
+    limits = [settings.number(known) for known in (name, both) if known in settings.table]
+    return min(limits)
 
 
 class Signal:

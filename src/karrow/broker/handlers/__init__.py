@@ -5,8 +5,10 @@ from __future__ import annotations
 from karrow.broker.handlers import (
     authentication,
     commits,
+    configs,
     consumer_groups,
     coordinators,
+    describe,
     fetch,
     groups,
     markers,
@@ -23,8 +25,10 @@ from karrow.broker.handlers import (
 __all__ = [
     "authentication",
     "commits",
+    "configs",
     "consumer_groups",
     "coordinators",
+    "describe",
     "fetch",
     "groups",
     "markers",

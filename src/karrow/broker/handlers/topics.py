@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from karrow import errors
 from karrow.broker.call import Call, handles
+from karrow.broker.defaults import OF_ALL_BROKERS, OF_KAFKA, OF_TOPIC
 from karrow.wire.messages import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -26,20 +28,21 @@ Created = CreateTopicsResponse.CreatableTopicResult
 Deleted = DeleteTopicsResponse.DeletableTopicResult
 Grown = CreatePartitionsResponse.CreatePartitionsTopicResult
 Trimmed = DeleteRecordsResponse.DeleteRecordsPartitionResult
-DEFAULT_CONFIG, TOPIC_CONFIG = 5, 1
 HIGH_WATERMARK = -1
 
 
 @handles("CreateTopics")
 def create_topics(call: Call, body: CreateTopicsRequest) -> CreateTopicsResponse:
     """Each topic by itself; a name given twice is refused."""
-    names = [item.name for item in body.topics]
+    counts = Counter(item.name for item in body.topics)
     answers = []
     for item in {item.name: item for item in body.topics}.values():
-        answer = Created(name=item.name, num_partitions=-1, replication_factor=-1)
+        answer = Created(
+            name=item.name, num_partitions=-1, replication_factor=-1, error_message=None
+        )
         try:
             _check_controller(call)
-            if names.count(item.name) > 1:
+            if counts[item.name] > 1:
                 raise errors.InvalidRequest("Duplicate topic name.")
             _describe(answer, _create(call, item, validate_only=body.validate_only))
         except errors.BrokerError as error:
@@ -60,8 +63,6 @@ def _create(call: Call, item: CreateTopicsRequest.CreatableTopic, *, validate_on
         if sorted(by_index) != list(range(len(item.assignments))):
             raise errors.InvalidReplicaAssignment("partitions must be numbered from 0 on")
         assignments = [by_index[index] for index in range(len(by_index))]
-    elif call.version < 4 and -1 in (item.num_partitions, item.replication_factor):
-        raise errors.InvalidPartitions("defaults need CreateTopics version 4")
     return call.cluster.create_topic(
         item.name,
         item.num_partitions,
@@ -80,25 +81,33 @@ def _describe(answer: Created, topic: Topic) -> None:
         CreateTopicsResponse.CreatableTopicConfigs(
             name=name,
             value=topic.settings.text(name),
-            config_source=TOPIC_CONFIG if name in topic.settings.given else DEFAULT_CONFIG,
+            config_source=_source(topic, name),
         )
         for name in sorted(topic.settings.table)
     ]
 
 
+def _source(topic: Topic, name: str) -> int:
+    if name in topic.settings.given:
+        return OF_TOPIC
+    return OF_ALL_BROKERS if name in topic.settings.inherited else OF_KAFKA
+
+
 @handles("DeleteTopics")
 def delete_topics(call: Call, body: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """By name, or from version 6 on by id."""
+    """By name, or from version 6 on by id; what is named twice is refused."""
     if call.version < 6:
         wanted: list[tuple[str | None, UUID]] = [(name, NO_UUID) for name in body.topic_names]
     else:
         wanted = [(item.name, item.topic_id) for item in body.topics]
     answers = []
-    for name, topic_id in wanted:
-        answer = Deleted(name=name, topic_id=topic_id)
+    for key, count in Counter(wanted).items():
+        answer = Deleted(name=key[0], topic_id=key[1], error_message=None)
         try:
             _check_controller(call)
-            found = call.cluster.topic(name) if name else call.cluster.topic_by_id(topic_id)
+            if count > 1:
+                raise errors.InvalidRequest("Duplicate topic name or id.")
+            found = _named(call, *key)
             answer.name, answer.topic_id = found.name, found.id
             call.cluster.delete_topic(found.name)
         except errors.BrokerError as error:
@@ -107,14 +116,23 @@ def delete_topics(call: Call, body: DeleteTopicsRequest) -> DeleteTopicsResponse
     return DeleteTopicsResponse(responses=answers)
 
 
+def _named(call: Call, name: str | None, topic_id: UUID) -> Topic:
+    if (name is None) == (topic_id == NO_UUID):
+        raise errors.InvalidRequest("a topic is named by its name or by its id")
+    return call.cluster.topic_by_id(topic_id) if name is None else call.cluster.topic(name)
+
+
 @handles("CreatePartitions")
 def create_partitions(call: Call, body: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """More partitions for topics that exist."""
+    counts = Counter(item.name for item in body.topics)
     answers = []
-    for item in body.topics:
+    for item in {item.name: item for item in body.topics}.values():
         answer = Grown(name=item.name, error_message=None)
         try:
             _check_controller(call)
+            if counts[item.name] > 1:
+                raise errors.InvalidRequest("Duplicate topic name.")
             assignments = (
                 None if item.assignments is None else [a.broker_ids for a in item.assignments]
             )
