@@ -232,7 +232,9 @@ class ClassicGroup:
         if self.is_empty:
             fits = bool(wish.protocol_type and names)
         else:
-            fits = wish.protocol_type == self.protocol_type and bool(names & self._common())
+            # While a new member is awaited, there may be no others left to agree with.
+            agrees = not self.members or bool(names & self._common())
+            fits = wish.protocol_type == self.protocol_type and bool(names) and agrees
         if not fits:
             raise errors.InconsistentGroupProtocol("no protocol that every member speaks")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -46,7 +47,7 @@ class Tables(MemoryStore):
         if value is None:
             rows.pop(key, None)
         else:
-            rows[key] = value
+            rows[key] = json.loads(json.dumps(value))
 
 
 class Coordinating:

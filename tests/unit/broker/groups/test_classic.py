@@ -273,6 +273,18 @@ async def test_a_generation_that_was_not_assigned_is_forgotten_by_a_restart() ->
 
 
 @looped
+async def test_the_awaited_member_joins_when_all_others_are_gone() -> None:
+    kafka = Coordinating()
+    first = kafka.settle()
+    newcomer = kafka.new_id()
+    kafka.groups.leave(GROUP, [(first.member_id, None)])
+    assert kafka.state == "PreparingRebalance"
+    assert outcome(kafka.join, newcomer, protocols=()) == "INCONSISTENT_GROUP_PROTOCOL"
+    other = (("other", b""),)
+    assert kafka.join(newcomer, protocols=other).result().protocol_name == "other"
+
+
+@looped
 async def test_sessions_expired_by_hand() -> None:
     kafka = Coordinating()
     leader, follower = pair(kafka)
