@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -142,6 +143,21 @@ def test_idle_connection_is_closed_and_made_again(on_loop: Run) -> None:
             await asyncio.sleep(0.2)
             await client.brokers()
             assert broker.connections == 2
+
+    on_loop(main())
+
+
+@pytest.mark.parametrize("keepalive", [True, False])
+def test_sockets_have_their_options(on_loop: Run, keepalive: bool) -> None:
+    async def main() -> None:
+        async with served(socket_keepalive=keepalive, receive_buffer_bytes=50_000) as (_, client):
+            (link,) = client.cluster.pool.connected()
+            assert link.connection is not None
+            assert link.connection._transport is not None
+            found = link.connection._transport.get_extra_info("socket")
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+            assert bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) is keepalive
+            assert found.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 100_000
 
     on_loop(main())
 

@@ -118,6 +118,10 @@ def test_all_addresses_of_a_name_are_tried() -> None:
             found = await cluster.refresh(())
             assert list(found.brokers) == [1]
             assert asked == ["kafka.example"]
+            await cluster.pool.reset("reconnecting")
+            cluster.cache.forget_brokers()
+            await cluster.refresh(())
+            assert asked == ["kafka.example"] * 2  # its addresses may have changed
             await cluster.close()
 
     run(main())

@@ -110,6 +110,47 @@ def test_stopped_broker_does_not_hold_up_the_others(kafka_three: KafkaCluster) -
     run(main())
 
 
+def test_slow_broker_delays_nobody_but_its_own_partitions(kafka_three: KafkaCluster) -> None:
+    topic = kafka_three.create_topic(partitions=6)
+    slow = kafka_three.leader(topic, 0)
+
+    async def main(proxy: ClusterProxy) -> None:
+        async with karrow.AsyncClient(proxy.bootstrap) as client:
+            partitions = (await client.metadata([topic])).topics[topic].partitions
+            others = [number for number, one in partitions.items() if one.leader != slow]
+            group = await coordinated_by(client, slow)
+            for number in partitions:
+                await client.produce_one(topic, b"v", partition=number, acks=1)
+            await client.commit_offsets(group, {(topic, 0): 0})
+            proxy.node(slow).rate(20_000)
+            delayed = asyncio.create_task(
+                client.produce_one(topic, bytes(60_000), partition=0, acks=1)
+            )
+            await asyncio.sleep(0.1)
+            start = time.monotonic()
+            for number in others:
+                await client.produce_one(topic, b"v", partition=number, acks=1)
+                assert (await client.fetch(topic, number, 0)).records
+            await client.metadata([topic])
+            # What goes to the slow broker's coordinator has a connection of its own.
+            await client.commit_offsets(group, {(topic, 0): 1})
+            assert time.monotonic() - start < 1.5
+            assert not delayed.done()
+            assert (await delayed).offset == 1
+
+    with ClusterProxy(kafka_three) as proxy:
+        run(main(proxy))
+
+
+async def coordinated_by(client: karrow.AsyncClient, broker_id: int) -> str:
+    """A group, or transactional id, that the broker coordinates."""
+    for number in range(100):
+        found = await client.find_coordinator(f"slow-{number}")
+        if found.broker is not None and found.broker.id == broker_id:
+            return found.key
+    raise AssertionError(f"broker {broker_id} coordinates nothing")
+
+
 def test_killed_leader_is_replaced_within_the_call(kafka_three: KafkaCluster) -> None:
     topic = kafka_three.create_topic()
     leader = kafka_three.leader(topic)
@@ -142,6 +183,26 @@ def test_killed_coordinator_is_found_again(kafka_three: KafkaCluster) -> None:
             moved = await client.find_coordinator("killed")
             assert moved.broker is not None
             assert moved.broker.id != found.broker.id
+
+    run(main())
+
+
+def test_killed_transaction_coordinator_is_found_again(kafka_three: KafkaCluster) -> None:
+    async def main() -> None:
+        async with karrow.AsyncClient(kafka_three.bootstrap(), api_timeout=60.0) as client:
+            body = {"transactional_id": "killed", "transaction_timeout_ms": 60_000}
+            first = await client.find_coordinator("killed", "transaction")
+            assert first.broker is not None
+            kafka_three.node(first.broker.id).kill()
+            to = Node.transaction_coordinator("killed")
+            deadline = time.monotonic() + 30
+            # The new coordinator may have to load its part first, and says so.
+            while (await client.request("InitProducerId", body, to=to)).error_code:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
+            moved = await client.find_coordinator("killed", "transaction")
+            assert moved.broker is not None
+            assert moved.broker.id != first.broker.id
 
     run(main())
 

@@ -302,6 +302,21 @@ def test_broker_that_never_agrees_on_apiversions() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("lie", [CLOSE, b"35"], ids=["closes", "says so"])
+def test_broker_that_lacks_a_version_it_advertises(lie: bytes) -> None:
+    async def main() -> None:
+        async with ScriptedBroker() as broker, client_of(broker) as client:
+            broker.handlers["FindCoordinator"] = lambda _: coordinator(broker)
+            refusal: Answer = {"groups": [{"group_id": "g", "error_code": 35}]}
+            broker.always("DescribeGroups", lie if lie == CLOSE else refusal)
+            kind = errors.Disconnected if lie == CLOSE else errors.UnsupportedVersion
+            with pytest.raises(kind):
+                await client.describe_group("g", retries=1)
+            assert broker.seen.count("DescribeGroups") <= 2
+
+    run(main())
+
+
 # ---- the end
 
 
@@ -345,6 +360,20 @@ def test_stale_leader_is_looked_up_again() -> None:
         one.add_topic("t", leader=2, epoch=1)
         two.add_topic("t", leader=2, epoch=1)
         return fetched(6)
+
+    run(main())
+
+
+@pytest.mark.parametrize(("code", "asked"), [(74, 2), (75, 1)], ids=["fenced", "unknown"])
+def test_leader_epoch_that_broker_and_client_disagree_on(code: int, asked: int) -> None:
+    """Who is behind learns: we ask for metadata, a broker is given the time to hear of it."""
+
+    async def main() -> None:
+        async with ScriptedBroker() as broker, client_of(broker, api_timeout=5.0) as client:
+            broker.add_topic("t", epoch=3)
+            broker.sequence("Fetch", fetched(code), fetched())
+            assert (await client.fetch("t", 0, 0)).high_watermark == 3
+            assert (broker.seen.count("Fetch"), broker.seen.count("Metadata")) == (2, asked)
 
     run(main())
 
@@ -420,6 +449,29 @@ def test_coordinator_that_moves_or_loads_is_found_again() -> None:
                 await client.heartbeat("g", generation=1, member_id="m")
                 assert two.seen.count("Heartbeat") == 1
                 assert one.seen.count("Heartbeat") == 2
+
+    run(main())
+
+
+def test_coordinator_that_loads_holds_up_its_own_groups_only() -> None:
+    async def main() -> None:
+        async with ScriptedBroker() as broker, client_of(broker, api_timeout=5.0) as client:
+            broker.handlers["FindCoordinator"] = lambda request: {
+                "coordinators": [{"key": request.body.coordinator_keys[0], **broker.me}]
+            }
+            loading = {"group-1"}
+            broker.handlers["Heartbeat"] = lambda request: {
+                "error_code": 14 if request.body.group_id in loading else 0
+            }
+            held = asyncio.create_task(client.heartbeat("group-1", generation=1, member_id="m"))
+            start = time.monotonic()
+            for _ in range(10):
+                await client.heartbeat("group-2", generation=1, member_id="m")
+                await client.metadata()
+            assert time.monotonic() - start < 0.5
+            assert not held.done()
+            loading.clear()
+            await held
 
     run(main())
 
