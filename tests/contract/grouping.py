@@ -266,6 +266,7 @@ class Peer:
         version: int | None = None,
         member: str | None = None,
         epoch: int = -1,
+        stable: bool = False,
     ) -> dict[tuple[str, int], tuple[int, str | None, str]] | str:
         """Offset, metadata and error by topic and partition; or the error of all."""
         version = min(self.newest("OffsetFetch"), 9) if version is None else version
@@ -286,6 +287,8 @@ class Peer:
         body: dict[str, Any] = {"group_id": self.group, "topics": topics}
         if version >= 8:
             body = {"groups": [body]}
+        if version >= 7:
+            body["require_stable"] = stable
         if version >= 9:
             body["groups"][0] |= {"member_id": member, "member_epoch": epoch}
         answer = self.ask("OffsetFetch", body, version)

@@ -127,6 +127,60 @@ def test_offsets_that_are_refused(one: Peer, topic: str) -> None:
         assert one.commit(topic, {0: 1}, "stranger", 1, version=9) == ["GROUP_ID_NOT_FOUND"]
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_offsets_are_unstable_while_a_transaction_may_change_them(
+    one: Peer, topic: str, commits: bool
+) -> None:
+    one.commit(topic, {0: 5, 1: 5})
+    producer = Transaction(one)
+    producer.store(topic, {0: 9})
+    assert one.fetch({topic: [0]}, 7) == {(topic, 0): (5, "", "")}
+    unstable, stable = (-1, "", "UNSTABLE_OFFSET_COMMIT"), (5, "", "")
+    for version in range(7, min(one.newest("OffsetFetch"), 9) + 1):
+        asked = one.fetch({topic: [0, 1]}, version, stable=True)
+        assert asked == {(topic, 0): unstable, (topic, 1): stable}
+        assert one.fetch(None, version, stable=True) == asked
+    producer.end(commits=commits)
+    wanted = {(topic, 0): (9 if commits else 5, "", ""), (topic, 1): stable}
+    until(lambda: one.fetch(None, 7, stable=True), lambda found: found == wanted)
+
+
+class Transaction:
+    """A transaction of an old producer, which says itself what takes part."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._id = new_id()
+        body = {"transactional_id": self._id, "transaction_timeout_ms": 10_000}
+
+        def init() -> Any:
+            peer.ask("FindCoordinator", {"key": self._id, "key_type": 1}, 2)
+            return peer.ask("InitProducerId", body, 1)
+
+        answer = until(init, lambda answer: answer.error_code == 0)
+        self._who = {
+            "transactional_id": self._id,
+            "producer_id": answer.producer_id,
+            "producer_epoch": answer.producer_epoch,
+        }
+
+    def store(self, topic: str, offsets: dict[int, int]) -> None:
+        group = {"group_id": self._peer.group}
+        added = self._peer.ask("AddOffsetsToTxn", {**self._who, **group}, 1)
+        assert added.error_code == 0
+        partitions = [
+            {"partition_index": index, "committed_offset": offset, "committed_metadata": ""}
+            for index, offset in offsets.items()
+        ]
+        topics = {"topics": [{"name": topic, "partitions": partitions}]}
+        answer = self._peer.ask("TxnOffsetCommit", {**self._who, **group, **topics}, 2)
+        assert all(item.error_code == 0 for item in answer.topics[0].partitions)
+
+    def end(self, *, commits: bool) -> None:
+        answer = self._peer.ask("EndTxn", {**self._who, "committed": commits}, 1)
+        assert answer.error_code == 0
+
+
 def test_deleting_offsets(one: Peer, topic: str, any_kafka: AnyKafka) -> None:
     other = any_kafka.create_topic()
     assert one.delete_offsets(topic) == "GROUP_ID_NOT_FOUND"
