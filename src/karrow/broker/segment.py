@@ -19,12 +19,15 @@ from karrow.records import BatchInfo, batches
 Buffer = bytes | bytearray | memoryview
 # Batches are found again by walking a file in pieces of this size.
 SCAN_BYTES = 8 << 20
+# How large the pieces are that small batches are gathered in.
+PIECE_BYTES = 1 << 20
 
 
 class Media(Protocol):
     """Bytes that only grow at their end, or are cut there."""
 
-    def append(self, data: Buffer) -> None: ...
+    def append(self, data: Buffer) -> None:
+        """Take data over: it must not be changed any more."""
 
     def read(self, position: int, length: int) -> bytes: ...
 
@@ -36,25 +39,55 @@ class Media(Protocol):
 
 
 class MemoryMedia:
-    """Bytes in memory."""
+    """Bytes in memory, in pieces: nothing is copied again because more comes.
+
+    Small appends are gathered in a piece until it is full; a large one is a piece by itself, and
+    is kept without a copy.
+    """
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        self._pieces: list[bytearray] = []
+        self._starts: list[int] = []
+        self._size = 0
 
     def append(self, data: Buffer) -> None:
-        self._data += data
+        if len(data) >= PIECE_BYTES // 4 and isinstance(data, bytearray):
+            self._begin(data)
+        elif self._pieces and len(self._pieces[-1]) + len(data) <= PIECE_BYTES:
+            self._pieces[-1] += data
+        else:
+            self._begin(bytearray(data))
+        self._size += len(data)
 
     def read(self, position: int, length: int) -> bytes:
-        return bytes(memoryview(self._data)[position : position + length])
+        found = []
+        end = min(position + length, self._size)
+        index = bisect_right(self._starts, position) - 1
+        while position < end:
+            start, piece = self._starts[index], self._pieces[index]
+            with memoryview(piece) as view:
+                found.append(bytes(view[position - start : end - start]))
+            position = start + len(piece)
+            index += 1
+        return found[0] if len(found) == 1 else b"".join(found)
 
     def cut(self, length: int) -> None:
-        del self._data[length:]
+        while self._starts and self._starts[-1] >= length:
+            self._starts.pop()
+            self._pieces.pop()
+        if self._pieces:
+            del self._pieces[-1][length - self._starts[-1] :]
+        self._size = min(self._size, length)
 
     def remove(self) -> None:
-        self._data = bytearray()
+        self.cut(0)
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def _begin(self, piece: bytearray) -> None:
+        self._starts.append(self._size)
+        self._pieces.append(piece)
 
 
 class FileMedia:
