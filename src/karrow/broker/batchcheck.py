@@ -22,7 +22,7 @@ def checked_batch(
     batch = bytearray(data)
     info = _only_batch(batch)
     _check_header(info, topic, version)
-    _check_records(batch, topic)
+    _check_records(batch, info, topic)
     if topic.rules.stamps:
         stamp_append_time(batch, now)
         info = batches(batch)[0]
@@ -68,13 +68,13 @@ def _check_header(info: BatchInfo, topic: Topic, version: int) -> None:
         raise errors.InvalidRecord("a batch with a producer id needs an epoch and a sequence")
 
 
-def _check_records(batch: bytearray, topic: Topic) -> None:
+def _check_records(batch: bytearray, info: BatchInfo, topic: Topic) -> None:
     """The checksum, and every record; compacted topics want keys."""
     try:
         columns = decode(batch, columns=["offset"])
     except errors.CorruptRecordError as error:
         raise errors.CorruptMessage(error.message) from None
-    if columns.num_rows != batches(batch)[0].count:
+    if columns.num_rows != info.count:
         raise errors.InvalidRecord("the batch has fewer records than it says")
     if topic.rules.compacts and any(record.key is None for record in RecordReader(batch)):
         raise errors.InvalidRecord("Compacted topic cannot accept message without key")
