@@ -204,6 +204,8 @@ def _number_problem(setting: Setting, value: str) -> str | None:
         number = float(value) if setting.kind == DOUBLE else int(value)
     except ValueError:
         return "not a number"
+    if "_" in value:
+        return "not a number"  # but in Python
     if setting.low is not None and number < setting.low:
         return f"value must be at least {setting.low:g}"
     if setting.high is not None and number > setting.high:

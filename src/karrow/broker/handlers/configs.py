@@ -125,7 +125,7 @@ def _entry(name: str, setting: Setting | None, sources: list[Source], *, read_on
 def _check_broker(call: Call, name: str) -> None:
     if not name.isdecimal():
         raise errors.InvalidRequest(f"Broker id must be an integer, but it is: {name}")
-    if int(name) != call.node_id:
+    if name != str(call.node_id):
         raise errors.InvalidRequest(
             f"Unexpected broker id, expected {call.node_id} or empty string, but received {name}"
         )

@@ -42,7 +42,7 @@ def list_transactions(call: Call, body: ListTransactionsRequest) -> ListTransact
     unknown = [name for name in body.state_filters if name not in known]
     try:
         pattern = re.compile(body.transactional_id_pattern or "(?s:.*)")
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return ListTransactionsResponse(error_code=errors.InvalidRegularExpression.code)
     now = call.cluster.clock.time_ms()
 

@@ -213,12 +213,10 @@ class Transactions:
             now=self._cluster.clock.time_ms(),
         )
         self._keep(transaction)
-        timer = self._timers.pop(transaction.transactional_id, None)
-        if timer is not None:
-            timer.cancel()
+        self._stop_timer(transaction)
         after = Identity(transaction.next_producer_id, 0) if rotates else transaction.identity
         if self.marker_delay:
-            self._cluster.clock.call_later(
+            self._timers[transaction.transactional_id] = self._cluster.clock.call_later(
                 self.marker_delay, lambda: self._write_markers(transaction)
             )
         else:
@@ -275,6 +273,11 @@ class Transactions:
         left = max(0, transaction.timeout_ms - passed) / 1000
         timer = self._cluster.clock.call_later(left, lambda: self._fence(transaction))
         self._timers[transaction.transactional_id] = timer
+
+    def _stop_timer(self, transaction: Transaction) -> None:
+        timer = self._timers.pop(transaction.transactional_id, None)
+        if timer is not None:
+            timer.cancel()
 
     def _sweep_later(self) -> None:
         self._sweeping = self._cluster.clock.call_later(SWEEP_SECONDS, self._sweep)
