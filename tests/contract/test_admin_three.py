@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 import karrow
-from karrow import errors
+from karrow import errors, events
 from karrow.types import ConfigResource
 from tests.brokers import KafkaCluster
 from tests.fix_admin import OPTIONS, new_name
@@ -55,6 +56,27 @@ def test_each_coordinator_deletes_its_groups(kafka_three: KafkaCluster, face: Fa
     with pytest.raises(errors.PartialError) as caught:
         admin.delete_groups([*groups, absent])
     assert (list(caught.value.results), list(caught.value.errors)) == (groups, [absent])
+
+
+def test_each_coordinator_is_asked_once(kafka_three: KafkaCluster, face: Face) -> None:
+    topic = kafka_three.create_topic()
+    groups = make_groups(face(kafka_three.bootstrap(), **OPTIONS), topic)
+    admin = face(kafka_three.bootstrap(), client_id="counted", api_timeout=20.0)
+    asked: Counter[str] = Counter()
+
+    def count(event: events.Event) -> None:
+        if event.fields["client_id"] == "counted":
+            asked[event.fields["operation"]] += 1
+
+    with events.subscribe(count, "request.stop"):
+        described = admin.describe_groups(groups)
+        offsets = admin.list_groups_offsets(groups, [topic])
+    brokers = len({one.coordinator_id for one in described.values()})
+    assert brokers > 1
+    assert [one.state for one in described.values()] == ["Empty"] * len(groups)
+    assert {key for stored in offsets.values() for key in stored} == {(topic, 0)}
+    wanted = {"FindCoordinator": 1, "DescribeGroups": brokers, "OffsetFetch": brokers}
+    assert {name: asked[name] for name in wanted} == wanted
 
 
 def test_groups_of_a_dead_broker_are_deleted_by_the_next(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +16,13 @@ from karrow.types import (
     AclOperation,
     ConfigResource,
     NewTopic,
+    Node,
     PatternType,
     ResourceType,
 )
 from tests.brokers import KafkaCluster
 from tests.fix_admin import OPTIONS, eventually, new_name
+from tests.fix_kafka import NewKafka
 
 # The first release with each call that not all have.
 SINCE: dict[str, tuple[int, ...]] = {
@@ -142,3 +145,45 @@ def test_rules(kafka_version: KafkaCluster) -> None:
             with pytest.raises(errors.UnsupportedVersion, match="cannot carry a pattern"):
                 admin.create_acls([prefixed])
         assert admin.delete_acls([rule]) == {rule: [rule]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("enabled", [True, False])
+def test_groups_of_the_new_protocol_on_3_9(new_kafka: NewKafka, enabled: bool) -> None:
+    """Its DescribeGroups takes them for dead; ConsumerGroupDescribe is there in any case."""
+    protocols = "classic,consumer" if enabled else "classic"
+    cluster = new_kafka("3.9.2", properties={"group.coordinator.rebalance.protocols": protocols})
+    topic, new, old = cluster.create_topic(), new_name("new"), new_name("old")
+    absent = new_name("absent")
+    with admin_of(cluster) as admin:
+        admin.create_group(old, {topic: "earliest"})
+        code = join_new(admin, new, topic)
+        assert code == (0 if enabled else errors.UnsupportedVersion.code)
+        found = admin.describe_groups([new, old, absent])
+        assert {name: one.state for name, one in found.items()} == {
+            new: "Stable" if enabled else "Dead",
+            old: "Empty",
+            absent: "Dead",
+        }
+        assert found[new].active is enabled
+        assert admin.describe_group(new) == found[new]
+        if enabled:
+            assert found[new].members[0].assignment == ((topic, 0),)
+            with pytest.raises(errors.NonEmptyGroup):
+                admin.reset_group(new, {topic: "latest"})
+        with pytest.raises(errors.GroupIdNotFound):
+            admin.reset_group(absent, {topic: "latest"})
+
+
+def join_new(admin: karrow.Admin, group: str, topic: str) -> int:
+    """A member by the protocol of KIP-848, or the broker's refusal."""
+    body = {
+        "group_id": group,
+        "member_id": str(uuid.uuid4()),
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": [topic],
+        "topic_partitions": [],
+    }
+    answer = admin.client.request("ConsumerGroupHeartbeat", body, to=Node.coordinator(group))
+    code: int = answer.error_code
+    return code

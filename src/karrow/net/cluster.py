@@ -61,6 +61,11 @@ if TYPE_CHECKING:
 # Metadata versions: before 1 an empty list means all topics; before 4 asking creates a topic.
 FIRST_WITH_NULL_FOR_ALL = 1
 FIRST_WITH_CREATE_FLAG = 4
+# Selectors of coordinators, and what these coordinate.
+COORDINATORS: dict[str, CoordinatorKind] = {
+    "coordinator": "group",
+    "transaction_coordinator": "transaction",
+}
 # How often and how patiently a topic is looked for after asking for it has created it.
 CREATION_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 
@@ -88,7 +93,7 @@ class Cluster:
             return await self.any_connection()
         self._check()
         broker = await self.broker(to)
-        purpose = COORDINATOR if "coordinator" in to.kind else GENERAL
+        purpose = COORDINATOR if to.kind in COORDINATORS else GENERAL
         return await self._open(self._link(broker, purpose))
 
     @contextlib.asynccontextmanager
@@ -124,11 +129,18 @@ class Cluster:
             return to.broker_id
         if to.kind == "leader":
             return (await self.leader(*to.partition)).leader or 0
-        if to.kind == "coordinator":
-            return await self.coordinators.broker_id("group", str(to.key[0]))
-        if to.kind == "transaction_coordinator":
-            return await self.coordinators.broker_id("transaction", str(to.key[0]))
+        if to.kind in COORDINATORS:
+            return await self.coordinators.broker_id(COORDINATORS[to.kind], str(to.key[0]))
         return await self._any_id(to)
+
+    async def find_coordinators(self, nodes: Iterable[Node]) -> dict[Node, KarrowError]:
+        """Learn with one question who coordinates many; the selectors without anybody, and why."""
+        lost: dict[Node, KarrowError] = {}
+        for selector, kind in COORDINATORS.items():
+            found = {str(node.key[0]): node for node in nodes if node.kind == selector}
+            errors = await self.coordinators.look_up(kind, found)
+            lost |= {found[key]: error for key, error in errors.items()}
+        return lost
 
     async def _any_id(self, to: Node) -> int:
         if self._is_old() or not self.cache.snapshot.brokers:
@@ -202,9 +214,8 @@ class Cluster:
             self._doubt_leader(*to.partition, broker_id)
         elif to.kind == "controller" and is_stale:
             self.cache.updated_at = None
-        elif "coordinator" in to.kind and (is_stale or isinstance(error, StaleCoordinator)):
-            kind: CoordinatorKind = "group" if to.kind == "coordinator" else "transaction"
-            self.coordinators.forget(kind, str(to.key[0]))
+        elif to.kind in COORDINATORS and (is_stale or isinstance(error, StaleCoordinator)):
+            self.coordinators.forget(COORDINATORS[to.kind], str(to.key[0]))
 
     def _doubt_leader(self, topic: str, partition: int, broker_id: int | None) -> None:
         """Ask again, unless the cluster has named another leader in the meantime (KIP-951)."""

@@ -10,9 +10,10 @@ from karrow.aio.calls.membership import MembershipCalls
 from karrow.sync.twin import ClientTwin
 
 if TYPE_CHECKING:
-    from karrow.aio.calls.commits import Committable, Topics
+    from karrow.aio.calls.commits import Committable
     from karrow.aio.calls.membership import Assignment
     from karrow.aio.calls.offsets import Key
+    from karrow.aio.calls.stored import Topics
     from karrow.types import (
         CommittedOffset,
         Coordinator,

@@ -66,6 +66,9 @@ class Map:
     async def connection(self, to: Node, **_: object) -> Link:
         return Link((await self.broker(to)).id, self.versions)
 
+    async def find_coordinators(self, _: Iterable[Node]) -> dict[Node, errors.KarrowError]:
+        return {}
+
     async def refresh(self, _: object, **__: object) -> ClusterMetadata:
         return ClusterMetadata(BROKERS)
 

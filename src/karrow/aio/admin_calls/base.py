@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from karrow.aio.calls.base import Calls, K, Reply, Request, sorted_out
+from karrow.aio.calls.base import Calls, K, Reply, Request
 from karrow.errors import (
     KarrowError,
     RemoteProtocolError,
@@ -55,7 +55,7 @@ class AdminCalls(Calls):
         ask: Callable[[Node, list[K]], Awaitable[Mapping[K, T | KarrowError]]],
     ) -> dict[K, T | KarrowError]:
         """Ask each broker about the keys it is in charge of, all brokers at once."""
-        places = await settled(self._place(to(key)) for key in keys)
+        places = await self._places([to(key) for key in keys])
         outcomes: dict[K, T | KarrowError] = {}
         groups: dict[Node, list[K]] = {}
         for key, place in zip(keys, places, strict=True):
@@ -72,19 +72,18 @@ class AdminCalls(Calls):
                     self._cluster.learn(outcome, to(key), _id(place))
         return outcomes
 
-    async def _place(self, to: Node) -> Node:
-        """The broker that a leader or coordinator is now; other selectors stay what they are."""
-        if to.kind in ("leader", "coordinator", "transaction_coordinator"):
-            return Node.id((await self._cluster.broker(to)).id)
-        return to
+    async def _places(self, nodes: list[Node]) -> list[Node | KarrowError]:
+        """The brokers that leaders and coordinators are now; other selectors stay what they are."""
+        lost = await self._cluster.find_coordinators(nodes)
 
-    async def _each(
-        self, keys: Iterable[K], call: Callable[[K], Awaitable[T]], what: str
-    ) -> dict[K, T]:
-        """The same call for each key, all at once; requests to one broker share a connection."""
-        wanted = list(dict.fromkeys(keys))
-        outcomes = await settled(call(key) for key in wanted)
-        return sorted_out(dict(zip(wanted, outcomes, strict=True)), wanted, what)
+        async def place(to: Node) -> Node:
+            if to in lost:
+                raise lost[to]
+            if to.kind in ("leader", "coordinator", "transaction_coordinator"):
+                return Node.id((await self._cluster.broker(to)).id)
+            return to
+
+        return await settled(map(place, nodes))
 
     async def _everywhere(
         self, call: Callable[[int], Awaitable[list[T]]], retries: int | None

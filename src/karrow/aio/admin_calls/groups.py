@@ -25,11 +25,12 @@ class GroupAdminCalls(AdminCalls, GroupCalls):
         self, groups: Iterable[str], *, retries: int | None = None
     ) -> dict[str, GroupDescription]:
         """States and members of groups, by name, whichever protocol they speak."""
-
-        async def one(group: str) -> GroupDescription:
-            return await self.describe_group(group, retries=retries)
-
-        return await self._each(groups, one, "describe_groups")
+        return await self._call_many(
+            dict.fromkeys(groups),
+            lambda left: self._split(left, Node.coordinator, self._described),
+            "describe_groups",
+            retries=retries,
+        )
 
     async def delete_groups(
         self,

@@ -10,10 +10,19 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from karrow.aio.admin_calls.base import by_topic, nothing, partitions_named, raise_for, read_each
+from karrow.aio.admin_calls.base import (
+    by_topic,
+    nothing,
+    partitions_named,
+    raise_for,
+    read_each,
+    settled,
+)
 from karrow.aio.admin_calls.groups import GroupAdminCalls
 from karrow.aio.admin_calls.topics import TopicAdminCalls
 from karrow.aio.calls.base import Reply, Request
+from karrow.aio.calls.groups import DEAD
+from karrow.aio.calls.stored import FIRST_WITH_GROUPS, Stored, StoredCalls
 from karrow.errors import (
     ConfigError,
     DuplicateResource,
@@ -23,6 +32,7 @@ from karrow.errors import (
     PartialError,
     UnknownMemberId,
 )
+from karrow.net.retry import is_commit_retriable
 from karrow.types import (
     CommittedOffset,
     GroupDescription,
@@ -33,19 +43,17 @@ from karrow.types import (
 )
 
 if TYPE_CHECKING:
-    from karrow.aio.calls.commits import Committable, Topics
+    from karrow.aio.calls.commits import Committable
     from karrow.aio.calls.offsets import Key
+    from karrow.aio.calls.stored import Topics
     from karrow.types import OffsetResult
 
 Place = TypeVar("Place", bound=str | tuple[str, int])
 
-# What brokers before 4.0 say of a group that does not exist (KIP-1043), and the oldest of one that
-# has stored offsets and nothing else.
-DEAD = "Dead"
 STOP_THEM = "the group has members, which own its offsets: stop them first"
 
 
-class OffsetAdminCalls(GroupAdminCalls, TopicAdminCalls):
+class OffsetAdminCalls(GroupAdminCalls, TopicAdminCalls, StoredCalls):
     """Calls about the offsets of groups."""
 
     async def list_group_offsets(
@@ -76,11 +84,27 @@ class OffsetAdminCalls(GroupAdminCalls, TopicAdminCalls):
         retries: int | None = None,
     ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         """The offsets that several groups have stored, by group; see ``list_group_offsets``."""
+        wanted = None if topics is None else await self._partitions(topics, retries)
 
-        async def one(group: str) -> dict[TopicPartition, CommittedOffset]:
-            return await self.list_group_offsets(group, topics, stable=stable, retries=retries)
+        async def ask(place: Node, names: list[str]) -> Mapping[str, Stored | KarrowError]:
+            way = await self._cluster.connection(place)
+            if way.versions.usable("OffsetFetch")[1] >= FIRST_WITH_GROUPS:
+                return await self._fetch_stored(place, names, wanted, stable)
+            parts = await settled(
+                self._fetch_stored(place, [name], wanted, stable) for name in names
+            )
+            return {
+                name: part if isinstance(part, KarrowError) else part[name]
+                for name, part in zip(names, parts, strict=True)
+            }
 
-        return await self._each(groups, one, "list_groups_offsets")
+        return await self._call_many(
+            dict.fromkeys(groups),
+            lambda left: self._split(left, Node.coordinator, ask),
+            "list_groups_offsets",
+            retries=retries,
+            retryable=is_commit_retriable,
+        )
 
     async def alter_group_offsets(
         self,

@@ -8,35 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 from karrow.aio.calls.base import Reply, Request
 from karrow.aio.calls.offsets import Key, OffsetCalls
+from karrow.aio.calls.stored import Stored, StoredCalls
 from karrow.errors import (
     ConfigError,
     KarrowError,
     RemoteProtocolError,
-    UnknownTopicOrPartition,
     error_for,
 )
 from karrow.net.retry import is_commit_retriable
 from karrow.types import CommittedOffset, Node, TopicPartition
 
 if TYPE_CHECKING:
+    from karrow.aio.calls.stored import Topics
     from karrow.net.connection import Connection
 
     Committable = int | tuple[int, str] | CommittedOffset
-    Topics = Iterable[str | tuple[str, int | Iterable[int]]] | Mapping[str, Iterable[int]]
 
 # The OffsetCommit versions with members, with retention, with static members, with topic ids.
 FIRST_WITH_MEMBERS = 1
 RETENTION = (2, 4)
 FIRST_WITH_INSTANCE = 7
 COMMIT_IDS_SINCE = 10
-# The OffsetFetch versions that can ask for all topics, for stable offsets, for many groups.
-FIRST_WITH_ALL = 2
-FIRST_WITH_STABLE = 7
-FIRST_WITH_GROUPS = 8
-FETCH_IDS_SINCE = 10
 
 
-class CommitCalls(OffsetCalls):
+class CommitCalls(OffsetCalls, StoredCalls):
     """Calls about the offsets of groups."""
 
     default_group: str | None
@@ -154,61 +149,17 @@ class CommitCalls(OffsetCalls):
         """
         name = self._group(group)
         wanted = None if topics is None else await self._partitions(topics, retries)
+        to = Node.coordinator(name)
 
-        def body(version: int, connection: Connection) -> dict[str, Any]:
-            if wanted is None:
-                connection.versions.require("OffsetFetch", version, "all topics", FIRST_WITH_ALL)
-            if stable:
-                connection.versions.require("OffsetFetch", version, "stable", FIRST_WITH_STABLE)
-            entries = None
-            if wanted is not None:
-                entries = [
-                    {
-                        **self._topic(topic, version, FETCH_IDS_SINCE),
-                        "partition_indexes": partitions,
-                    }
-                    for topic, partitions in wanted.items()
-                ]
-            question: dict[str, Any] = {"group_id": name, "topics": entries}
-            if version >= FIRST_WITH_GROUPS:
-                return {"groups": [question], "require_stable": stable}
-            return {**question, "require_stable": stable} if stable else question
+        async def ask(left: list[str]) -> Mapping[str, Stored | KarrowError]:
+            outcomes = await self._fetch_stored(to, left, wanted, stable, api_version)
+            self._learn_all(outcomes.values(), to)
+            return outcomes
 
-        # An answer about everything may hold ids of topics that we have never heard of.
-        most = FETCH_IDS_SINCE - 1 if wanted is None else None
-        request = Request(
-            "OffsetFetch",
-            Node.coordinator(name),
-            body,
-            api_version,
-            most=most,
-            topics=tuple(wanted or ()),
-            ids_since=FETCH_IDS_SINCE,
+        found = await self._call_many(
+            [name], ask, "committed_offsets", retries=retries, retryable=is_commit_retriable
         )
-        return await self._call(
-            request,
-            lambda reply: self._read_stored(reply, name),
-            retries=retries,
-            retryable=is_commit_retriable,
-        )
-
-    def _read_stored(self, reply: Reply, group: str) -> dict[TopicPartition, CommittedOffset]:
-        context = reply.context("OffsetFetch", group=group)
-        answer = reply.message
-        if reply.version >= FIRST_WITH_GROUPS:
-            answer = next((one for one in answer.groups if one.group_id == group), None)
-            if answer is None:
-                raise RemoteProtocolError("the answer does not speak of the group", **context)
-        error = error_for(answer.error_code, **context)
-        if error is not None:
-            raise error
-        stored: dict[TopicPartition, CommittedOffset] = {}
-        for topic in answer.topics:
-            name = self._topic_name(topic, reply.version, FETCH_IDS_SINCE)
-            for entry in topic.partitions:
-                key = TopicPartition(name or str(topic.topic_id), entry.partition_index)
-                stored[key] = _stored(entry, reply, key)
-        return stored
+        return found[name]
 
     async def unread_offsets(
         self,
@@ -241,26 +192,6 @@ class CommitCalls(OffsetCalls):
             raise ConfigError("no group is named", hint="name one, or set default_group")
         return chosen
 
-    async def _partitions(self, topics: Topics, retries: int | None) -> dict[str, list[int]]:
-        """Topics with their partitions; those of a bare name come from the metadata."""
-        found: dict[str, list[int]] = {}
-        for item in topics.items() if isinstance(topics, Mapping) else topics:
-            if isinstance(item, str):
-                numbers: Iterable[int] = await self._numbers(item, retries)
-                name = item
-            else:
-                name, chosen = item
-                numbers = [chosen] if isinstance(chosen, int) else chosen
-            known = found.setdefault(name, [])
-            known += [number for number in numbers if number not in known]
-        return found
-
-    async def _numbers(self, topic: str, retries: int | None) -> list[int]:
-        async def attempt() -> list[int]:
-            return sorted((await self._cluster.topic(topic)).partitions)
-
-        return await self._attempts(attempt, retries=retries)
-
 
 def _committable(value: Committable) -> CommittedOffset:
     if isinstance(value, CommittedOffset):
@@ -272,22 +203,6 @@ def _committable(value: Committable) -> CommittedOffset:
     if not isinstance(stored.offset, int) or stored.offset < 0:
         raise ConfigError(f"offset {stored.offset!r} cannot be committed")
     return stored
-
-
-def _stored(entry: Any, reply: Reply, key: TopicPartition) -> CommittedOffset:
-    """One partition's stored offset; its error, if it has one, is raised."""
-    context = reply.context("OffsetFetch", topic=key.topic, partition=key.partition)
-    error = error_for(entry.error_code, **context)
-    # Version 0 reads ZooKeeper, and says so when nothing is stored there.
-    if error is not None and not (
-        reply.version == 0 and isinstance(error, UnknownTopicOrPartition)
-    ):
-        raise error
-    return CommittedOffset(
-        entry.committed_offset if entry.committed_offset >= 0 else None,
-        entry.committed_leader_epoch if entry.committed_leader_epoch >= 0 else None,
-        entry.metadata or "",
-    )
 
 
 def _in_turns(ranges: Mapping[int, range]) -> Iterable[tuple[int, int]]:

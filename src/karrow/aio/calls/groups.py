@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from karrow.aio.calls.base import Calls, Reply, Request
 from karrow.errors import (
     GroupIdNotFound,
+    KarrowError,
     RemoteProtocolError,
+    UnsupportedVersion,
     error_for,
 )
 from karrow.types import (
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONSUMER = "consumer"
+# What brokers before 4.0 say of a group that does not exist (KIP-1043), and the oldest of one that
+# has stored offsets and nothing else.
+DEAD = "Dead"
+DESCRIBE_NEW = "ConsumerGroupDescribe"
 # The versions that brought filters of listings, static members, several leaving members.
 FIRST_WITH_STATES = 4
 FIRST_WITH_TYPES = 5
@@ -113,40 +120,42 @@ class GroupCalls(Calls):
         retries: int | None = None,
     ) -> GroupDescription:
         """A group's state and members; a group of the new protocol (KIP-848) is found as well."""
-        request = Request(
-            "DescribeGroups",
-            Node.coordinator(group),
-            lambda _version, _connection: {"groups": [group]},
-            api_version,
-        )
-        try:
-            return await self._call(
-                request, lambda reply: _read_description(reply, group), retries=retries
-            )
-        except GroupIdNotFound:
-            if api_version is not None:
-                raise
-            found = await self._describe_new(group, retries)
-            if found is None:
-                raise
-            return found
+        to = Node.coordinator(group)
 
-    async def _describe_new(self, group: str, retries: int | None) -> GroupDescription | None:
-        """A group of KIP-848; None when the broker knows no such thing."""
-        connection = await self._cluster.connection(Node.coordinator(group))
-        if "ConsumerGroupDescribe" not in connection.versions:
-            return None
+        async def ask(left: list[str]) -> Mapping[str, GroupDescription | KarrowError]:
+            outcomes = await self._described(to, left, api_version)
+            self._learn_all(outcomes.values(), to)
+            return outcomes
+
+        return (await self._call_many([group], ask, "describe_group", retries=retries))[group]
+
+    async def _described(
+        self, to: Node, groups: list[str], api_version: int | None = None
+    ) -> dict[str, GroupDescription | KarrowError]:
+        """Groups of one coordinator, asked for in the old protocol and then in the new one.
+
+        Before version 6 the old one knows groups of the new one as dead, and calls those dead as
+        well that do not exist.
+        """
         request = Request(
-            "ConsumerGroupDescribe",
-            Node.coordinator(group),
-            lambda _version, _connection: {"group_ids": [group]},
+            "DescribeGroups", to, lambda _version, _connection: {"groups": groups}, api_version
         )
-        try:
-            return await self._call(
-                request, lambda reply: _read_new_description(reply, group), retries=retries
-            )
-        except GroupIdNotFound:
-            return None
+        reply = await self._send(request)
+        outcomes = _read_all(reply, request.name, groups, _description)
+        absent = [group for group in groups if _is_absent(outcomes[group])]
+        if absent and api_version is None and DESCRIBE_NEW in reply.connection.versions:
+            outcomes |= await self._described_new(to, absent)
+        return outcomes
+
+    async def _described_new(
+        self, to: Node, groups: list[str]
+    ) -> dict[str, GroupDescription | KarrowError]:
+        """Those among the groups that are of KIP-848."""
+        request = Request(DESCRIBE_NEW, to, lambda _version, _connection: {"group_ids": groups})
+        outcomes = _read_all(await self._send(request), request.name, groups, _new_description)
+        # 3.9 advertises the API even where the new protocol is switched off.
+        unknown = (GroupIdNotFound, UnsupportedVersion)
+        return {group: found for group, found in outcomes.items() if not isinstance(found, unknown)}
 
 
 def checked(reply: Reply, name: str, read: Callable[[Reply], T], **more: Any) -> T:
@@ -183,30 +192,43 @@ def _read_listing(reply: Reply) -> list[GroupListing]:
     )
 
 
-def _read_description(reply: Reply, group: str) -> GroupDescription:
-    found = _only(reply, "DescribeGroups", reply.message.groups, group)
-    members = tuple(_member(one) for one in found.members)
+def _is_absent(outcome: GroupDescription | KarrowError) -> bool:
+    if isinstance(outcome, GroupDescription):
+        return outcome.state == DEAD
+    return isinstance(outcome, GroupIdNotFound)
+
+
+def _read_all(
+    reply: Reply, name: str, groups: list[str], read: Callable[[Any], GroupDescription]
+) -> dict[str, GroupDescription | KarrowError]:
+    """What the answer says of each group: a description, or an error of its own."""
+    outcomes: dict[str, GroupDescription | KarrowError] = {}
+    # 3.9 asks each partition of the topic with the offsets for all the groups, not only for its
+    # own, and answers with everything it has heard: the entry that knows the group is the one.
+    entries = {entry.group_id: entry for entry in reply.message.groups if entry.error_code}
+    entries |= {entry.group_id: entry for entry in reply.message.groups if not entry.error_code}
+    for group in groups:
+        context = reply.context(name, group=group)
+        entry = entries.get(group)
+        if entry is None:
+            text = "the answer does not speak of the group"
+            outcomes[group] = RemoteProtocolError(text, **context)
+            continue
+        error = error_for(entry.error_code, entry.error_message, **context)
+        found = replace(read(entry), coordinator_id=reply.connection.peer.broker_id)
+        outcomes[group] = error or found
+    return outcomes
+
+
+def _description(found: Any) -> GroupDescription:
     return GroupDescription(
-        group,
+        found.group_id,
         found.group_state,
         found.protocol_type,
         found.protocol_data,
-        members=members,
-        coordinator_id=reply.connection.peer.broker_id,
+        members=tuple(_member(one) for one in found.members),
         authorized_operations=operations_in(found.authorized_operations),
     )
-
-
-def _only(reply: Reply, name: str, groups: Iterable[Any], group: str) -> Any:
-    """The entry about a group, which has its own error."""
-    context = reply.context(name, group=group)
-    found = next((one for one in groups if one.group_id == group), None)
-    if found is None:
-        raise RemoteProtocolError("the answer does not speak of the group", **context)
-    error = error_for(found.error_code, found.error_message, **context)
-    if error is not None:
-        raise error
-    return found
 
 
 def _member(entry: Any) -> MemberDescription:
@@ -228,8 +250,7 @@ def _member(entry: Any) -> MemberDescription:
     )
 
 
-def _read_new_description(reply: Reply, group: str) -> GroupDescription:
-    found = _only(reply, "ConsumerGroupDescribe", reply.message.groups, group)
+def _new_description(found: Any) -> GroupDescription:
     members = tuple(
         MemberDescription(
             one.member_id,
@@ -245,15 +266,14 @@ def _read_new_description(reply: Reply, group: str) -> GroupDescription:
         for one in found.members
     )
     return GroupDescription(
-        group,
+        found.group_id,
         found.group_state,
         CONSUMER,
         found.assignor_name,
         CONSUMER,
         members,
-        reply.connection.peer.broker_id,
-        found.group_epoch,
-        operations_in(found.authorized_operations),
+        epoch=found.group_epoch,
+        authorized_operations=operations_in(found.authorized_operations),
     )
 
 

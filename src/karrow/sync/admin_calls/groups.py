@@ -9,8 +9,9 @@ from karrow.sync.admin_calls.base import AdminTwin
 
 if TYPE_CHECKING:
     from karrow.aio.admin_calls.offsets import Place
-    from karrow.aio.calls.commits import Committable, Topics
+    from karrow.aio.calls.commits import Committable
     from karrow.aio.calls.offsets import Key
+    from karrow.aio.calls.stored import Topics
     from karrow.types import CommittedOffset, GroupDescription, OffsetLike, TopicPartition
 
 
