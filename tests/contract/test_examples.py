@@ -39,6 +39,11 @@ def run_examples(document: Path, replaced: dict[str, str]) -> None:
         time.sleep(READING)
 
 
+def test_examples_about_the_client(kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    run_examples(ROOT / "docs" / "client.md", {IN_THE_TEXT: kafka.bootstrap()})
+    assert "zstd" in capsys.readouterr().out
+
+
 def test_examples_about_admin(kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]) -> None:
     run_examples(ROOT / "docs" / "admin.md", {IN_THE_TEXT: kafka.bootstrap()})
     assert "Empty" in capsys.readouterr().out
