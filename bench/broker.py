@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import os
 import socket
 import subprocess
 import sys
+import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +37,8 @@ RECORDS = PER_BATCH * BATCHES
 SIZE = RECORDS * len(VALUE)
 IN_FLIGHT = 5
 PRODUCE, FETCH = 9, 11
-WARM_UP = 40
+WARM_UP = 2.0
+TOPICS = 2_000
 
 
 @contextmanager
@@ -48,11 +51,15 @@ def brokers() -> Iterator[Mapping[str, str]]:
             assert embedded.stdout is not None
             place = embedded.stdout.readline().strip().removeprefix("listening on ")
             found = {BOOTSTRAPS[OURS]: place, BOOTSTRAPS[REAL]: cluster.bootstrap()}
-            os.environ.update(found)
             for broker in BOOTSTRAPS:  # until Java has compiled what answers
-                write = raw_produce(broker)
-                for _ in range(WARM_UP):
-                    write()
+                child = [sys.executable, "-m", "bench.child", "broker"]
+                for index in range(len(DATA_ROWS)):
+                    subprocess.run(
+                        [*child, str(index), broker, str(WARM_UP)],
+                        env={**os.environ, **found},
+                        stdout=subprocess.DEVNULL,
+                        check=True,
+                    )
             yield found
         finally:
             embedded.terminate()
@@ -183,6 +190,10 @@ def confluent_consume(broker: str) -> Job:
             "group.id": "bench",
             "enable.auto.commit": False,
             "fetch.message.max.bytes": 1 << 22,
+            # Else the client itself pauses: at the end for half a second, with a full queue for 1.
+            "fetch.wait.max.ms": 10,
+            "fetch.queue.backoff.ms": 1,
+            "queued.min.messages": 2 * RECORDS,
         }
     )
     atexit.register(consumer.close)
@@ -219,6 +230,23 @@ def start_real() -> Samples:
     return several
 
 
+def idle_topics() -> Samples:
+    """Bytes that a topic of one partition takes when nothing is in it."""
+
+    def once() -> list[float]:
+        with karrow.Broker() as broker:
+            gc.collect()
+            tracemalloc.start()
+            for number in range(TOPICS):
+                broker.create_topic(f"topic-{number}")
+            gc.collect()
+            used, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        return [used / TOPICS]
+
+    return once
+
+
 def wait_until_it_answers(place: str) -> None:
     host, port = place.rsplit(":", 1)
     while True:
@@ -241,11 +269,14 @@ def row(group: str, case: str, job: Callable[[str], Job]) -> Row:
     )
 
 
-ROWS = (
+DATA_ROWS = (
     row("Produce", "confluent-kafka", confluent_produce),
     row("Produce", "bare socket, 5 in flight", raw_produce),
     row("Fetch", "confluent-kafka", confluent_consume),
     row("Fetch", "bare socket, 4 MiB", raw_fetch),
+)
+ROWS = (
+    *DATA_ROWS,
     Row(
         group="Start",
         case="until it answers",
@@ -253,6 +284,13 @@ ROWS = (
         libraries={OURS: start_embedded, REAL: start_real},
         sampled=True,
         headline=True,
+    ),
+    Row(
+        group="Memory",
+        case="idle topics in a MiB",
+        units=1 << 20,
+        libraries={OURS: idle_topics},
+        sampled=True,
     ),
 )
 
@@ -262,8 +300,8 @@ BENCHMARK = Benchmark(
     about=(
         f"The embedded broker against Kafka {NEWEST}, both on this machine, one node and one "
         f"partition each, with acks from all. Values of {len(VALUE)} bytes, batches of "
-        f"{PER_BATCH:,} records, not compressed. The rate is bytes of values a second; in the last "
-        "row it is starts a second, from nothing to the first answer."
+        f"{PER_BATCH:,} records, not compressed. The rate is bytes of values a second; in the "
+        "block about starts it is starts a second, from nothing to the first answer."
     ),
     unit="bytes",
     peers=(REAL,),
