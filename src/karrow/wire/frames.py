@@ -13,8 +13,11 @@ A frame comes out as a read-only view of memory that is never written again.
 
 from __future__ import annotations
 
+import struct
+
 from karrow.errors import RemoteProtocolError
 
+LENGTH = struct.Struct(">i")
 MAX_FRAME = 100 * 1024 * 1024
 SCRATCH = 64 * 1024
 SMALL_FRAME = 16 * 1024
@@ -113,14 +116,16 @@ class FrameReader:
                 break
             frames.append(memoryview(bytes(self._view[start + 4 : stop])))
             start = stop
-        if start:
+        if start == end:
+            self._filled = 0
+        elif start:
             self._collect(bytes(self._view[start:end]))
         return frames
 
     def _length(self, start: int) -> int:
-        head = bytes(self._view[start : start + 4])
-        length = int.from_bytes(head, "big", signed=True)
+        length: int = LENGTH.unpack_from(self._scratch, start)[0]
         if not 0 <= length <= self.max_frame:
+            head = bytes(self._view[start : start + 4])
             hint = next((text for begin, text in STRANGERS if head.startswith(begin)), None)
             self._broken = RemoteProtocolError(
                 f"a frame of {length} bytes, the most is {self.max_frame}",
