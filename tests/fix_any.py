@@ -1,14 +1,19 @@
 """One program for two kinds of broker: `any_kafka` is the embedded one, then a real one.
 
 In the gate these are the newest release and the embedded broker that passes for it; the full run
-adds older releases, each beside its embedded sibling.
+adds older releases, each beside its embedded sibling. `newest_kafka` is the first pair alone, for
+programs that name versions.
+
+What contract tests ask of the embedded broker is noted, so that one last test can tell which of its
+APIs they forget.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +24,21 @@ from tests.fix_kafka import cluster_for
 # Real releases, with what the embedded broker calls them.
 SIBLINGS = {"4.3.1": "4.3", "3.9.2": "3.9", "2.8.2": "2.8"}
 EMBEDDED = "embedded-"
+FIXTURES = {"any_kafka", "newest_kafka"}
+CONTRACT = Path(__file__).parent / "contract"
+LAST = "test_every_api_of_the_embedded_broker_was_asked"
+
+
+@dataclass
+class Coverage:
+    """What contract tests asked of the embedded broker that passes for the newest release."""
+
+    asked: set[str] = field(default_factory=set)
+    missing: list[str] = field(default_factory=list)
+    """Tests that do not take part in this run."""
+
+
+COVERAGE = pytest.StashKey[Coverage]()
 
 
 @dataclass(frozen=True)
@@ -44,6 +64,11 @@ class AnyKafka:
         """Where clients find it, without TLS or login."""
         found = self.broker.bootstrap
         return found if isinstance(found, str) else found()
+
+    @property
+    def cluster_id(self) -> str:
+        """What metadata calls the cluster."""
+        return self.broker.cluster_id
 
     def connect(self, timeout: float = 10.0) -> RawConnection:
         """A connection of wire and socket alone."""
@@ -83,13 +108,65 @@ def _parameters() -> list[object]:
     return found
 
 
+def _opened(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
+    if not request.param.startswith(EMBEDDED):
+        for cluster in cluster_for(request, (request.param, 1)):
+            yield AnyKafka(SIBLINGS[request.param], cluster)
+        return
+    version = request.param.removeprefix(EMBEDDED)
+    with Broker(version=version) as broker:
+        yield AnyKafka(version, broker)
+        if version == SIBLINGS[NEWEST] and request.path.parent == CONTRACT:
+            request.config.stash[COVERAGE].asked.update(seen.api for seen in broker.requests)
+
+
 @pytest.fixture(params=_parameters())
 def any_kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
     """The embedded broker and the real one in turn; what a test sees must not differ."""
-    if request.param.startswith(EMBEDDED):
-        version = request.param.removeprefix(EMBEDDED)
-        with Broker(version=version) as broker:
-            yield AnyKafka(version, broker)
-    else:
-        for cluster in cluster_for(request, (request.param, 1)):
-            yield AnyKafka(SIBLINGS[request.param], cluster)
+    yield from _opened(request)
+
+
+@pytest.fixture(params=_parameters()[:2])
+def newest_kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
+    """The same with the newest release only."""
+    yield from _opened(request)
+
+
+def _covering(items: list[pytest.Item]) -> set[str]:
+    """The tests that count, by name."""
+    return {
+        item.nodeid
+        for item in items
+        if isinstance(item, pytest.Function)
+        and item.path.parent == CONTRACT
+        and item.get_closest_marker("slow") is None
+        and any(
+            item.callspec.params[fixture] == EMBEDDED + SIBLINGS[NEWEST]
+            for fixture in FIXTURES.intersection(item.fixturenames)
+        )
+    }
+
+
+def _absent(items: list[pytest.Item]) -> set[str]:
+    """The files with such tests that were not even collected."""
+    collected = {item.path for item in items}
+    return {
+        path.name
+        for path in CONTRACT.glob("test_*.py")
+        if path not in collected and any(name in path.read_text("utf-8") for name in FIXTURES)
+    }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[COVERAGE] = Coverage()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Note what is left out, and put the test that looks at all others behind them."""
+    wanted, absent = _covering(items), _absent(items)
+    yield
+    config.stash[COVERAGE].missing = sorted(absent | (wanted - _covering(items)))
+    items.sort(key=lambda item: item.name == LAST)
