@@ -16,7 +16,7 @@ KERNEL_FUZZ := $(wildcard tests/fuzz/fuzz_records*.py)
 FUZZ_SECONDS ?= 60
 ONLY ?=
 
-.PHONY: help setup test test-full fuzz sanitize lint format bench clean
+.PHONY: help setup demo test test-full fuzz sanitize lint format bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
@@ -38,6 +38,9 @@ setup: .venv/kernel ## make .venv with the kernel and everything the targets bel
 	CYTHON_FORCE_REGEN=$(if $(FORCE),1,0) \
 	    $(BIN)/python setup.py -q build_ext --inplace $(if $(FORCE),--force)
 	@touch $@
+
+demo: setup ## orders through the embedded broker and back as Arrow columns
+	$(BIN)/python examples/orders.py
 
 test: setup ## the gate: everything but the slow tests
 	$(BIN)/pytest -m 'not slow'

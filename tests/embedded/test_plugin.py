@@ -11,7 +11,7 @@ import pytest
 
 import karrow
 
-TESTS = '''
+TESTS = """
 import asyncio
 import pytest
 import karrow
@@ -54,7 +54,7 @@ async def test_inside_a_loop(kafka):
     kafka.produce("orders", [b"1"])
     async with karrow.AsyncClient(kafka.bootstrap) as client:
         assert (await client.fetch("orders", 0, 0)).records[0].value == b"1"
-'''
+"""
 
 
 def run(folder: Path, *options: str, bootstrap: str = "") -> str:
@@ -67,7 +67,13 @@ def run(folder: Path, *options: str, bootstrap: str = "") -> str:
     if not bootstrap:
         del environment["KARROW_TEST_BOOTSTRAP"]
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     return done.stdout + done.stderr
 

@@ -98,7 +98,9 @@ def test_users_come_and_go_while_it_runs(broker: karrow.Broker) -> None:
     root = karrow.Scram("alice", USERS["alice"])
     carol = karrow.Scram("carol", "canary-of-carol", "SCRAM-SHA-256")
     with karrow.Admin(broker.bootstrap, sasl=root) as admin:
-        admin.alter_scram_user("carol", "canary-of-carol", mechanism=karrow.ScramMechanism.SCRAM_SHA_256)
+        admin.alter_scram_user(
+            "carol", "canary-of-carol", mechanism=karrow.ScramMechanism.SCRAM_SHA_256
+        )
         with karrow.Client(broker.bootstrap, sasl=carol) as client:
             assert client.metadata([]).brokers
         admin.delete_scram_user("carol")
