@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from karrow import errors
+from karrow.broker.conversion import check_magic
 from karrow.broker.log import stamp_append_time
 from karrow.records import BatchInfo, RecordReader, batches, decode
 
@@ -13,6 +14,16 @@ if TYPE_CHECKING:
     from karrow.broker.topic import Topic
 
 ZSTD = 4
+FOREVER = 0x7FFFFFFFFFFFFFFF
+
+
+class Rejected(Exception):
+    """Single records of a batch that are refused, and so the whole batch (KIP-467)."""
+
+    def __init__(self, error: errors.BrokerError, records: list[int]) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.records = records
 
 
 def checked_batch(
@@ -27,7 +38,7 @@ def checked_batch(
         stamp_append_time(batch, now)
         info = batches(batch)[0]
     else:
-        _check_times(info, topic, now)
+        _check_times(batch, info, topic, now)
     return batch, info
 
 
@@ -36,13 +47,13 @@ def _only_batch(batch: bytearray) -> BatchInfo:
         found = batches(batch)
     except errors.CorruptRecordError as error:
         raise errors.CorruptMessage(error.message) from None
-    if not found or found[0].size_bytes != len(batch):
-        if len(found) > 1:
-            raise errors.InvalidRecord(
-                "Produce requests with version 3 or higher must contain exactly one record batch"
-            )
-        raise errors.CorruptMessage("the record batch is cut short")
-    return found[0]
+    if len(found) == 1 and found[0].size_bytes == len(batch):
+        return found[0]
+    if not found:
+        check_magic(batch)
+    raise errors.InvalidRecord(
+        "Produce requests with version 3 or higher must contain exactly one record batch"
+    )
 
 
 def _check_header(info: BatchInfo, topic: Topic, version: int) -> None:
@@ -60,6 +71,10 @@ def _check_header(info: BatchInfo, topic: Topic, version: int) -> None:
             f"The record batch size is {info.size_bytes} bytes which exceeds the maximum "
             f"configured value of {topic.rules.max_message_bytes} bytes."
         )
+    if info.base_offset != 0:
+        raise errors.InvalidRecord(
+            f"The baseOffset of the record batch should be 0, but it is {info.base_offset}"
+        )
     if info.count <= 0 or info.last_offset - info.base_offset != info.count - 1:
         raise errors.InvalidRecord("the batch's record count does not fit its offsets")
     if info.control:
@@ -76,16 +91,28 @@ def _check_records(batch: bytearray, info: BatchInfo, topic: Topic) -> None:
         raise errors.CorruptMessage(error.message) from None
     if columns.num_rows != info.count:
         raise errors.InvalidRecord("the batch has fewer records than it says")
-    if topic.rules.compacts and any(record.key is None for record in RecordReader(batch)):
-        raise errors.InvalidRecord("Compacted topic cannot accept message without key")
+    if topic.rules.compacts:
+        without = [at for at, record in enumerate(RecordReader(batch)) if record.key is None]
+        if without:
+            raise Rejected(
+                errors.InvalidRecord("Compacted topic cannot accept message without key"), without
+            )
 
 
-def _check_times(info: BatchInfo, topic: Topic, now: int) -> None:
-    newest = info.max_timestamp_ms
-    if newest < 0:
-        return
+def _check_times(batch: bytearray, info: BatchInfo, topic: Topic, now: int) -> None:
     rules = topic.rules
-    if newest - now > rules.max_ahead_ms or now - newest > rules.max_behind_ms:
-        raise errors.InvalidTimestamp(
-            f"Timestamp {newest} of message is out of range for a broker whose clock says {now}"
+    if info.max_timestamp_ms - now <= rules.max_ahead_ms and rules.max_behind_ms == FOREVER:
+        return  # which is nearly always so, and needs no look at single records
+    newest, oldest = now + rules.max_ahead_ms, now - rules.max_behind_ms
+    wrong = [
+        at
+        for at, record in enumerate(RecordReader(batch))
+        if record.timestamp_ms not in (None, -1) and not oldest <= record.timestamp_ms <= newest
+    ]
+    if wrong:
+        raise Rejected(
+            errors.InvalidTimestamp(
+                f"Timestamps must be from {oldest} to {newest} at a broker whose clock says {now}"
+            ),
+            wrong,
         )

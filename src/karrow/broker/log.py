@@ -23,6 +23,7 @@ from karrow.records import BatchInfo, RecordReader
 
 CRC_AT = 17
 ATTRIBUTES_AT = 21
+BASE_TIMESTAMP_AT = 27
 MAX_TIMESTAMP_AT = 35
 EPOCH_AT = 12
 LOG_APPEND_TIME = 8
@@ -258,6 +259,16 @@ def stamp_append_time(batch: bytearray, now: int) -> None:
     (attributes,) = struct.unpack_from(">h", batch, ATTRIBUTES_AT)
     struct.pack_into(">h", batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
     struct.pack_into(">q", batch, MAX_TIMESTAMP_AT, now)
+    _sign(batch)
+
+
+def set_times(batch: bytearray, timestamp_ms: int) -> None:
+    """Give a batch whose records all have the same time another one."""
+    struct.pack_into(">qq", batch, BASE_TIMESTAMP_AT, timestamp_ms, timestamp_ms)
+    _sign(batch)
+
+
+def _sign(batch: bytearray) -> None:
     struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
 
 

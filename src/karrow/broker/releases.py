@@ -43,6 +43,11 @@ class Release:
         """Whether partitions ask if a batch belongs to a transaction (KIP-890, its first part)."""
         return self.supported.get("AddPartitionsToTxn", (0, 0))[1] >= 4
 
+    @property
+    def converts(self) -> bool:
+        """Whether record data of the old formats is taken and given, as until 4.0 (KIP-724)."""
+        return self.supported["Fetch"][0] < 4
+
 
 def release(name: str | None, handled: Iterable[str]) -> Release:
     """A release by its name, "4.3" if there is none."""

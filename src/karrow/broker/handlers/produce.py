@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from karrow import errors
-from karrow.broker.batchcheck import checked_batch
-from karrow.broker.call import Call, handles
+from karrow.broker.batchcheck import Rejected, checked_batch
+from karrow.broker.call import Call, Ending, handles
+from karrow.broker.conversion import up_convert
 from karrow.broker.transactions.transaction import Identity
 from karrow.wire.messages import ProduceRequest, ProduceResponse
 
@@ -21,18 +22,24 @@ if TYPE_CHECKING:
 
 TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
+RecordError = ProduceResponse.BatchIndexAndErrorMessage
 ALL, NONE = -1, 0
 HINTING = (errors.NotLeaderOrFollower, errors.FencedLeaderEpoch)
 # From these versions on: TRANSACTION_ABORTABLE is understood; partitions join by themselves.
 ABORTABLE, JOINING = 11, 12
+# Below this version there are messages of the old formats.
+WITH_BATCHES = 3
 
 
 @handles("Produce")
-def produce(call: Call, body: ProduceRequest) -> ProduceResponse | None:
-    """Every partition succeeds or fails by itself; acks=0 gets no answer."""
+def produce(call: Call, body: ProduceRequest) -> ProduceResponse | Ending | None:
+    """Every partition succeeds or fails by itself; with acks=0 a failure ends the connection."""
+    if call.version < WITH_BATCHES and not call.cluster.release.converts:
+        return Ending.HANGUP  # advertised for the sake of old clients, but not there (KIP-896)
     answers = [_topic(call, body, item) for item in body.topic_data]
     if body.acks == NONE:
-        return None
+        failed = any(p.error_code for t in answers for p in t.partition_responses)
+        return Ending.HANGUP if failed else None
     answer = ProduceResponse(responses=answers)
     if any(p.current_leader.leader_id >= 0 for t in answers for p in t.partition_responses):
         answer.node_endpoints = [
@@ -61,6 +68,14 @@ def _partition(
         partition = call.cluster.led_by(call.node_id, topic.name, data.index)
         _check_acks(body.acks, partition)
         return _append(call, body, partition, data)
+    except Rejected as rejected:
+        answer = _failed(data.index, rejected.error)
+        answer.log_start_offset = topic.partitions[data.index].log.start_offset
+        answer.record_errors = [
+            RecordError(batch_index=at, batch_index_error_message=rejected.error.message)
+            for at in rejected.records
+        ]
+        return answer
     except errors.BrokerError as error:
         answer = _failed(data.index, error)
         if call.version >= 10 and isinstance(error, HINTING):
@@ -78,15 +93,23 @@ def _append(
     data: ProduceRequest.PartitionProduceData,
 ) -> PartitionAnswer:
     now = call.cluster.clock.time_ms()
-    batch, info = checked_batch(data.records or b"", partition.topic, call.version, now)
-    begins = info.transactional and _check_transaction(call, body, partition, info)
     answer = PartitionAnswer(index=partition.index, log_start_offset=partition.log.start_offset)
+    records = data.records or b""
+    if call.version < WITH_BATCHES:
+        records = up_convert(records)
+        if not records:
+            answer.base_offset = -1
+            return answer
+    batch, info = checked_batch(records, partition.topic, call.version, now)
+    begins = info.transactional and _check_transaction(call, body, partition, info)
     stored = partition.producers.check(info, begins=begins)
     if stored is not None:
-        answer.base_offset = stored.base_offset
-    else:
-        answer.base_offset = partition.append(batch, info, now)
-    answer.log_append_time_ms = now if info.timestamp_type == 1 else -1
+        # Kafka tells the time of the first copy, whoever has set it.
+        answer.base_offset, answer.log_append_time_ms = stored.base_offset, stored.timestamp_ms
+        return answer
+    answer.base_offset = partition.append(batch, info, now)
+    if info.timestamp_type == 1:
+        answer.log_append_time_ms = now
     return answer
 
 
