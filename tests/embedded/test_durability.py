@@ -54,6 +54,7 @@ def test_nothing_acknowledged_is_lost(
                     sent += len(values)
                     written = client.produce("t", values, partition=0, retries=0)
                     for value, metadata in zip(values, written, strict=True):
+                        assert metadata.offset is not None
                         assert metadata.offset not in acknowledged
                         acknowledged[metadata.offset] = value
             except KarrowError:
@@ -89,7 +90,7 @@ def test_everything_else_survives_too(tmp_path: Path) -> None:
         assert len(topic.partitions) == 3
         assert topic.partitions[0].leader_epoch == 1, "a new leader epoch after a restart"
         assert admin.describe_config(ORDERS)["retention.ms"].value == "60000"
-        assert client.committed_offsets("billing")[("orders", 1)].offset == 7
+        assert client.committed_offsets("billing")[karrow.TopicPartition("orders", 1)].offset == 7
         assert client.earliest_offset("orders", 1) == 1
         another = client.request("InitProducerId", {"transaction_timeout_ms": 1}).producer_id
         assert another != producer_id
