@@ -110,7 +110,11 @@ def test_releases_have_their_own_settings(release: str, count: int) -> None:
     ("name", "good", "bad"),
     [
         ("preallocate", ["true", "FALSE"], ["1", ""]),
-        ("retention.ms", ["-1", "0", str((1 << 63) - 1)], ["-2", str(1 << 63), "1.5", "", "1_0", "9" * 5000]),
+        (
+            "retention.ms",
+            ["-1", "0", str((1 << 63) - 1)],
+            ["-2", str(1 << 63), "1.5", "", "1_0", "9" * 5000],
+        ),
         ("segment.bytes", [str(1 << 20)], ["1", str(1 << 31)]),
         ("min.cleanable.dirty.ratio", ["0", "0.5", "1"], ["1.1", "-1", "x", "nan", "inf"]),
         ("cleanup.policy", ["compact", "delete,compact", ""], ["burn", "delete,burn"]),
