@@ -381,10 +381,14 @@ def test_old_way_replaces_all_settings(any_kafka: AnyKafka, connection: RawConne
     assert replace(NOWHERE, segment_ms="555555") == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
-def test_brokers_settings_are_described(connection: RawConnection) -> None:
+def test_brokers_settings_are_described(any_kafka: AnyKafka, connection: RawConnection) -> None:
     node = str(node_of(connection))
     found = describe(connection, BROKER, node)
     assert found["broker.id"][:4] == (node, 4, 3, True)
+    assert ("node.id" in found) is (any_kafka.number >= QUORUM)
+    if any_kafka.number >= QUORUM:
+        default = [("node.id", "-1", 5)] if any_kafka.number < (4, 0) else []
+        assert found["node.id"] == (node, 4, 3, True, [("node.id", node, 4), *default])
     largest = [("message.max.bytes", "1048588", 5)]
     assert found["message.max.bytes"] == ("1048588", 5, 3, False, largest)
     assert found["log.retention.ms"] == (None, 5, 5, False, [])

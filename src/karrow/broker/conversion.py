@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from typing import TYPE_CHECKING
 
 from karrow import errors
-from karrow.broker.log import set_times
-from karrow.records import BatchBuilder, RecordReader, batches
+from karrow.broker.log import LOG_APPEND_TIME, set_times
+from karrow.records import BatchBuilder, Record, RecordReader, batches
 
 if TYPE_CHECKING:
     from karrow.broker.segment import Buffer
@@ -15,7 +17,8 @@ FIRST_WITH_BATCHES = 4
 FIRST_WITH_TIMES = 2
 NEWEST = 2
 NO_TIME = -1
-MAGIC_AT = 16
+# Where things stand in a message.
+CRC_AT, MAGIC_AT, ATTRIBUTES_AT, TIME_AT = 12, 16, 17, 18
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 
 
@@ -24,13 +27,20 @@ def down_convert(data: bytes, version: int) -> bytes:
     if version >= FIRST_WITH_BATCHES or not data:
         return data
     magic = 1 if version >= FIRST_WITH_TIMES else 0
-    parts = []
-    for record in RecordReader(data):
-        builder = BatchBuilder(magic=magic, max_bytes=1 << 30)
-        stamp = record.timestamp_ms if magic else None
-        builder.append(record.key, record.value, timestamp_ms=stamp)
-        parts.append(builder.build(base_offset=record.offset))
-    return b"".join(parts)
+    return b"".join(_message(record, magic) for record in RecordReader(data))
+
+
+def _message(record: Record, magic: int) -> bytearray:
+    """One record as a message of its own."""
+    builder = BatchBuilder(magic=magic, max_bytes=1 << 30)
+    builder.append(record.key, record.value, timestamp_ms=0)
+    message = bytearray(builder.build(base_offset=record.offset))
+    if magic:
+        stamp = NO_TIME if record.timestamp_ms is None else record.timestamp_ms
+        message[ATTRIBUTES_AT] = LOG_APPEND_TIME if record.timestamp_type == 1 else 0
+        struct.pack_into(">q", message, TIME_AT, stamp)
+        struct.pack_into(">I", message, CRC_AT, zlib.crc32(memoryview(message)[MAGIC_AT:]))
+    return message
 
 
 def up_convert(data: Buffer) -> Buffer:

@@ -108,7 +108,8 @@ class Defaults:
             if known == name:
                 if value != setting.default:
                     found.append(Source(name, value, OF_START))
-                found.append(Source(name, setting.default, OF_KAFKA))
+                if setting.default:
+                    found.append(Source(name, setting.default, OF_KAFKA))
         return found
 
     def topic_sources(self, name: str, broker: str) -> list[Source]:
@@ -141,7 +142,13 @@ class Defaults:
     def _facts(self, broker: str) -> list[tuple[str, Setting, str]]:
         """What the broker was started with, or cannot do otherwise."""
         cluster = self._cluster
+        node_id: list[tuple[str, Setting, str]] = []
+        if cluster.release.forwards:
+            # It has no default any more since there is nothing but a quorum.
+            default = "-1" if cluster.release.converts else ""
+            node_id = [("node.id", Setting(INT, default), broker)]
         return [
+            *node_id,
             (
                 "auto.create.topics.enable",
                 Setting(BOOLEAN, "true"),
