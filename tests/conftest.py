@@ -13,7 +13,8 @@ import pytest
 import karrow
 from tests import kernel
 
-pytest_plugins = ["tests.fix_admin", "tests.fix_kafka", "tests.fix_any", "tests.fix_loops"]
+# Each after those that it imports.
+pytest_plugins = ["tests.fix_kafka", "tests.fix_any", "tests.fix_admin", "tests.fix_loops"]
 
 SOURCES = Path(__file__).parent.parent / "src"
 BUILT = Path(karrow.__file__).parent.parent

@@ -1,4 +1,4 @@
-"""Both faces of Admin on a real broker: each test runs once with Admin, once with AsyncAdmin.
+"""Both faces of Admin: each test runs once with Admin, once with AsyncAdmin.
 
 AsyncAdmin's calls are awaited on a loop of the test, so one text serves both.
 """
@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 import karrow
-from tests.brokers import KafkaCluster
+from tests.fix_any import AnyKafka
 
 OPTIONS: Any = {"client_id": "admin", "api_timeout": 20.0}
 PATIENCE = 20.0
@@ -58,9 +58,9 @@ def face(request: pytest.FixtureRequest) -> Iterator[Callable[..., karrow.Admin]
 
 
 @pytest.fixture
-def admin(kafka: KafkaCluster, face: Callable[..., karrow.Admin]) -> karrow.Admin:
-    """Admin of the cluster with one node."""
-    return face(kafka.bootstrap(), **OPTIONS)
+def admin(newest_kafka: AnyKafka, face: Callable[..., karrow.Admin]) -> karrow.Admin:
+    """Admin of the cluster with one node, embedded or real."""
+    return face(newest_kafka.bootstrap, **OPTIONS)
 
 
 def new_name(kind: str) -> str:

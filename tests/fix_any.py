@@ -2,7 +2,8 @@
 
 In the gate these are the newest release and the embedded broker that passes for it; the full run
 adds older releases, each beside its embedded sibling. `newest_kafka` is the first pair alone, for
-programs that name versions.
+programs that name versions; `every_kafka` has all that the embedded broker passes for, and every
+real release.
 
 What contract tests ask of the embedded broker is noted, so that one last test can tell which of its
 APIs they forget.
@@ -18,13 +19,14 @@ from pathlib import Path
 import pytest
 
 from karrow.broker.threaded import Broker
-from tests.brokers import NEWEST, KafkaCluster, RawConnection
+from tests.brokers import NEWEST, RELEASES, KafkaCluster, RawConnection
+from tests.brokers.artifacts import Release
 from tests.fix_kafka import cluster_for
 
 # Real releases, with what the embedded broker calls them.
 SIBLINGS = {"4.3.1": "4.3", "3.9.2": "3.9", "2.8.2": "2.8"}
 EMBEDDED = "embedded-"
-FIXTURES = {"any_kafka", "newest_kafka"}
+FIXTURES = {"any_kafka", "newest_kafka", "every_kafka"}
 CONTRACT = Path(__file__).parent / "contract"
 LAST = "test_every_api_of_the_embedded_broker_was_asked"
 
@@ -64,6 +66,13 @@ class AnyKafka:
         """Where clients find it, without TLS or login."""
         found = self.broker.bootstrap
         return found if isinstance(found, str) else found()
+
+    @property
+    def release(self) -> Release:
+        """Facts about the release."""
+        if isinstance(self.broker, KafkaCluster):
+            return self.broker.release
+        return next(RELEASES[real] for real, name in SIBLINGS.items() if name == self.version)
 
     @property
     def cluster_id(self) -> str:
@@ -111,7 +120,7 @@ def _parameters() -> list[object]:
 def _opened(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
     if not request.param.startswith(EMBEDDED):
         for cluster in cluster_for(request, (request.param, 1)):
-            yield AnyKafka(SIBLINGS[request.param], cluster)
+            yield AnyKafka(request.param.rpartition(".")[0], cluster)
         return
     version = request.param.removeprefix(EMBEDDED)
     with Broker(version=version) as broker:
@@ -129,6 +138,12 @@ def any_kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
 @pytest.fixture(params=_parameters()[:2])
 def newest_kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
     """The same with the newest release only."""
+    yield from _opened(request)
+
+
+@pytest.fixture(params=[*(EMBEDDED + name for name in SIBLINGS.values()), *RELEASES])
+def every_kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
+    """Every release in turn, and what passes for one; the old real ones in the full run."""
     yield from _opened(request)
 
 

@@ -33,6 +33,11 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
         yield cluster
 
 
+@pytest.fixture
+def admin(kafka: KafkaCluster, face: Callable[..., karrow.Admin]) -> karrow.Admin:
+    return face(kafka.bootstrap(), **OPTIONS)
+
+
 def rule(name: str, pattern: PatternType = PatternType.LITERAL) -> AclBinding:
     return AclBinding(ResourceType.TOPIC, name, "User:zoe", AclOperation.READ, pattern_type=pattern)
 

@@ -1,4 +1,4 @@
-"""Admin on a real broker: transactions and the producers that hold them."""
+"""Admin on any broker: transactions and the producers that hold them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import karrow
 from karrow import errors
 from karrow.records import BatchBuilder
 from karrow.types import Node
-from tests.brokers import KafkaCluster
 from tests.fix_admin import eventually, new_name
+from tests.fix_any import AnyKafka
 
 # The last version that names topics; the partition joins the transaction with it (KIP-890).
 PRODUCE = 12
@@ -73,8 +73,8 @@ def end(admin: karrow.Admin, transaction: Open) -> None:
     assert admin.client.request("EndTxn", body, to=to).error_code == 0
 
 
-def test_transactions_are_listed_and_described(admin: karrow.Admin, kafka: KafkaCluster) -> None:
-    topic = kafka.create_topic()
+def test_transactions_are_listed_and_described(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
+    topic = newest_kafka.create_topic()
     one, other = begin(admin, topic), begin(admin, topic)
     found = {listed.transactional_id: listed for listed in admin.list_transactions()}
     assert found[one.transactional_id].producer_id == one.producer_id
@@ -99,8 +99,8 @@ def test_unknown_states_are_refused(admin: karrow.Admin) -> None:
         admin.list_transactions(states=["Forgotten"])
 
 
-def test_absent_transactions_are_not_described(admin: karrow.Admin, kafka: KafkaCluster) -> None:
-    known, absent = begin(admin, kafka.create_topic()), new_name("absent")
+def test_absent_transactions_are_not_described(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
+    known, absent = begin(admin, newest_kafka.create_topic()), new_name("absent")
     with pytest.raises(errors.TransactionalIdNotFound, match=absent):
         admin.describe_transaction(absent)
     with pytest.raises(errors.PartialError) as caught:
@@ -110,9 +110,9 @@ def test_absent_transactions_are_not_described(admin: karrow.Admin, kafka: Kafka
 
 
 def test_producers_are_described_and_their_transaction_aborted(
-    admin: karrow.Admin, kafka: KafkaCluster
+    admin: karrow.Admin, newest_kafka: AnyKafka
 ) -> None:
-    topic = kafka.create_topic(partitions=2)
+    topic = newest_kafka.create_topic(partitions=2)
     transaction = begin(admin, topic)
     found = admin.describe_producers([(topic, 0), (topic, 1)])
     assert found[topic, 1] == ()
@@ -129,9 +129,9 @@ def test_producers_are_described_and_their_transaction_aborted(
 
 
 def test_transaction_of_an_older_producer_is_not_aborted(
-    admin: karrow.Admin, kafka: KafkaCluster
+    admin: karrow.Admin, newest_kafka: AnyKafka
 ) -> None:
-    topic = kafka.create_topic()
+    topic = newest_kafka.create_topic()
     transaction = begin(admin, topic)
     (producer,) = admin.describe_producers([(topic, 0)])[topic, 0]
     older = dataclasses.replace(producer, producer_epoch=producer.producer_epoch - 1)
@@ -141,9 +141,9 @@ def test_transaction_of_an_older_producer_is_not_aborted(
 
 
 def test_producers_of_absent_partitions_are_not_described(
-    admin: karrow.Admin, kafka: KafkaCluster
+    admin: karrow.Admin, newest_kafka: AnyKafka
 ) -> None:
-    topic = kafka.create_topic()
+    topic = newest_kafka.create_topic()
     with pytest.raises(errors.PartialError) as caught:
         admin.describe_producers([(topic, 0), (topic, 1)])
     assert list(caught.value.errors) == [(topic, 1)]
