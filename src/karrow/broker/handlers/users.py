@@ -26,9 +26,9 @@ def describe_users(
 ) -> DescribeUserScramCredentialsResponse:
     """All users, or those that are named; a name twice, or unknown, is that name's error."""
     known = call.cluster.users.scram_users()
-    asked = Counter(item.name for item in body.users) if body.users else Counter(known)
+    wanted = [item.name for item in body.users or ()] or list(known)
     results = []
-    for user, times in asked.items():
+    for user, times in Counter(wanted).items():
         answer = Described(user=user)
         if times > 1:
             answer.error_code = errors.DuplicateResource.code
