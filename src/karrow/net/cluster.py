@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import os
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from karrow import events
@@ -133,7 +133,7 @@ class Cluster:
             return await self.coordinators.broker_id(COORDINATORS[to.kind], str(to.key[0]))
         return await self._any_id(to)
 
-    async def find_coordinators(self, nodes: Iterable[Node]) -> dict[Node, KarrowError]:
+    async def find_coordinators(self, nodes: Sequence[Node]) -> dict[Node, KarrowError]:
         """Learn with one question who coordinates many; the selectors without anybody, and why."""
         lost: dict[Node, KarrowError] = {}
         for selector, kind in COORDINATORS.items():
