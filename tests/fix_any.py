@@ -21,13 +21,16 @@ import pytest
 from karrow.broker.threaded import Broker
 from tests.brokers import NEWEST, RELEASES, KafkaCluster, RawConnection
 from tests.brokers.artifacts import Release
+from tests.brokers.users import PASSWORDS
 from tests.fix_kafka import cluster_for
 
 # Real releases, with what the embedded broker calls them.
 SIBLINGS = {"4.3.1": "4.3", "3.9.2": "3.9", "2.8.2": "2.8"}
 EMBEDDED = "embedded-"
-FIXTURES = {"any_kafka", "newest_kafka", "every_kafka"}
+FIXTURES = {"any_kafka", "newest_kafka", "every_kafka", "secured_kafka"}
 CONTRACT = Path(__file__).parent / "contract"
+# That every API gives an answer of its type is not yet a test of it.
+NOT_COUNTED = "test_client_every_api.py"
 LAST = "test_every_api_of_the_embedded_broker_was_asked"
 
 
@@ -125,8 +128,14 @@ def _opened(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
     version = request.param.removeprefix(EMBEDDED)
     with Broker(version=version) as broker:
         yield AnyKafka(version, broker)
-        if version == SIBLINGS[NEWEST] and request.path.parent == CONTRACT:
-            request.config.stash[COVERAGE].asked.update(seen.api for seen in broker.requests)
+        if version == SIBLINGS[NEWEST]:
+            _note(request, broker)
+
+
+def _note(request: pytest.FixtureRequest, broker: Broker) -> None:
+    """Remember what a test asked."""
+    if request.path.parent == CONTRACT and request.path.name != NOT_COUNTED:
+        request.config.stash[COVERAGE].asked.update(seen.api for seen in broker.requests)
 
 
 @pytest.fixture(params=_parameters())
@@ -145,6 +154,30 @@ def newest_kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
 def every_kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
     """Every release in turn, and what passes for one; the old real ones in the full run."""
     yield from _opened(request)
+
+
+@dataclass(frozen=True)
+class SecuredKafka:
+    """A broker where users of tests/brokers/users.py log in by SASL, without TLS."""
+
+    bootstrap: str
+
+    def connect(self) -> RawConnection:
+        """A connection on which nobody has logged in."""
+        host, port = self.bootstrap.rsplit(":", 1)
+        return RawConnection(host, int(port))
+
+
+@pytest.fixture(params=_parameters()[:2])
+def secured_kafka(request: pytest.FixtureRequest) -> Iterator[SecuredKafka]:
+    """The embedded broker and the newest real one, where users have to log in."""
+    if request.param.startswith(EMBEDDED):
+        with Broker(sasl=PASSWORDS) as broker:
+            yield SecuredKafka(broker.bootstrap)
+            _note(request, broker)
+        return
+    for cluster in cluster_for(request, (request.param, 1)):
+        yield SecuredKafka(cluster.bootstrap("SASL_PLAINTEXT"))
 
 
 def _covering(items: list[pytest.Item]) -> set[str]:

@@ -25,7 +25,7 @@ from jars import JarError
 from tests.brokers import NEWEST, RELEASES, KafkaCluster, ZooKeeper
 
 FIXTURES = {"kafka": (NEWEST, 1), "kafka_three": (NEWEST, 3)}
-PARAMETRISED = {"kafka_version", "any_kafka", "newest_kafka", "every_kafka"}
+PARAMETRISED = {"kafka_version", "any_kafka", "newest_kafka", "every_kafka", "secured_kafka"}
 # Why tests were skipped, for the summary.
 MISSING = pytest.StashKey[list[str]]()
 POOL = pytest.StashKey["Pool"]()

@@ -62,6 +62,12 @@ class Dispatcher:
         )
         if not call.session.allows(call.api):
             return Ending.HANGUP
+        try:
+            call.session.check_order(call.api)
+        except errors.IllegalSaslState as error:
+            if body is None:
+                return Ending.HANGUP
+            return refusal(call.api, call.version, body, error.code)
         fault = self._cluster.faults.take(call, about) if self._cluster.faults else None
         if fault is None:
             return self._handle(call, body)

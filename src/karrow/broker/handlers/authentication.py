@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from karrow.broker.call import Call, handles
-from karrow.errors import BrokerError
+from karrow.errors import BrokerError, IllegalSaslState
 from karrow.wire.messages import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -18,6 +18,8 @@ def sasl_handshake(call: Call, body: SaslHandshakeRequest) -> SaslHandshakeRespo
     answer = SaslHandshakeResponse(mechanisms=list(call.session.mechanisms))
     try:
         call.session.begin(body.mechanism, call.version)
+    except IllegalSaslState as error:
+        answer.error_code, answer.mechanisms = error.code, []
     except BrokerError as error:
         answer.error_code = error.code
     return answer

@@ -31,6 +31,7 @@ def api_versions(call: Call, body: ApiVersionsRequest | None) -> ApiVersionsResp
         return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[known])
     if call.version >= NAMED and not _is_named(body):
         return ApiVersionsResponse(error_code=InvalidRequest.code)
+    call.session.told_versions()
     keys = [
         Key(api_key=api(name).key, min_version=low, max_version=high)
         for name, (low, high) in release.supported.items()
