@@ -99,11 +99,13 @@ class Log:
         """What the segments hold."""
         return sum(segment.size for segment in self._segments)
 
-    @property
-    def segment_starts(self) -> list[int]:
-        """The offsets that segments begin with; the first is where the log starts."""
-        bases = [segment.base_offset for segment in self._segments[1:]]
-        return [self.start_offset, *bases] if self._segments else []
+    def segment_starts(self, until_ms: int) -> list[int]:
+        """The offsets that segments begin with that were there at a time.
+
+        The first is where the log starts.
+        """
+        found = [segment for segment in self._segments if segment.created_ms <= until_ms]
+        return [self.start_offset, *(segment.base_offset for segment in found[1:])][: len(found)]
 
     @property
     def epochs(self) -> list[tuple[int, int]]:
@@ -160,17 +162,33 @@ class Log:
 
     def find_newest(self) -> Found | None:
         """The first record that has the newest time of all (KIP-734)."""
-        newest = max((place.max_timestamp_ms for place, _ in self._places(0)), default=-1)
+        places = (place for place, _ in self._places(self.start_offset))
+        newest = max((place.max_timestamp_ms for place in places), default=-1)
         return self.find_time(newest, self.end_offset) if newest >= 0 else None
 
-    def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to ``epoch`` and the offset it ended at; (-1, -1) if unknown."""
-        index = bisect_right(self._epochs, (epoch, 1 << 63))
-        if index == 0:
+    def epoch_end(self, epoch: int, current: int) -> tuple[int, int]:
+        """The largest epoch up to ``epoch`` and the offset it ended at; (-1, -1) if unknown.
+
+        ``current`` is the epoch that the partition is in, which may not have written anything.
+        """
+        entries = self._entries(current)
+        if not 0 <= epoch <= current:
             return -1, -1
-        found = self._epochs[index - 1][0]
-        end = self._epochs[index][1] if index < len(self._epochs) else self.end_offset
-        return found, end
+        index = bisect_right(entries, (epoch, 1 << 63))
+        if index == 0:
+            return epoch, entries[0][1]
+        end = entries[index][1] if index < len(entries) else self.end_offset
+        return entries[index - 1][0], end
+
+    def epoch_at_start(self, current: int) -> int:
+        """The epoch of the first record, or of the one that will be the first."""
+        found = (e for e, start in reversed(self._entries(current)) if start <= self.start_offset)
+        return next(found, -1)
+
+    def _entries(self, current: int) -> list[tuple[int, int]]:
+        if self._epochs and self._epochs[-1][0] >= current:
+            return self._epochs
+        return [*self._epochs, (current, self.end_offset)]
 
     def delete_before(self, offset: int) -> None:
         """Make everything below ``offset`` unreadable; drop the segments that hold only that."""

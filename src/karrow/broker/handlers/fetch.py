@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PartitionAnswer = FetchResponse.PartitionData
 Leader = FetchResponse.LeaderIdAndEpoch
 COMMITTED = 1
+ABSENT = {errors.UnknownTopicOrPartition.code, errors.UnknownTopicId.code}
 
 
 @handles("Fetch")
@@ -67,9 +68,11 @@ def _watched(call: Call, wanted: Iterable[Wanted]) -> list[Partition]:
 
 
 def _is_enough(body: FetchRequest, answered: Answered) -> bool:
-    size = sum(len(answer.records or b"") for _, answer in answered)
-    failed = any(a.error_code or a.diverging_epoch.epoch >= 0 for _, a in answered)
-    return failed or not answered or size >= body.min_bytes
+    """What does not exist is not waited for, and does not end the wait for what does."""
+    there = [answer for _, answer in answered if answer.error_code not in ABSENT]
+    size = sum(len(answer.records or b"") for answer in there)
+    failed = any(answer.error_code or answer.diverging_epoch.epoch >= 0 for answer in there)
+    return failed or not there or size >= body.min_bytes
 
 
 def _answer(call: Call, session: FetchSession, answered: Answered) -> FetchResponse:
@@ -162,7 +165,9 @@ def _read_partition(
 
 def _diverges(item: Wanted, partition: Partition, answer: PartitionAnswer) -> bool:
     """Whether the reader has read what the log does not have any more (KIP-595)."""
-    epoch, end = partition.log.epoch_end(item.last_fetched_epoch)
+    epoch, end = partition.log.epoch_end(item.last_fetched_epoch, partition.leader_epoch)
+    if epoch < 0:
+        raise errors.OffsetOutOfRange("the reader knows an epoch that never was")
     if epoch == item.last_fetched_epoch and end >= item.offset:
         return False
     answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)

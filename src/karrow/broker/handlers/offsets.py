@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from karrow import errors
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 PartitionAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
 EpochAnswer = OffsetForLeaderEpochResponse.EpochEndOffset
 LATEST, EARLIEST, NEWEST, LOCAL_EARLIEST, LAST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+# The first version that has each place which is no time.
+SPECIAL = {
+    LATEST: 0,
+    EARLIEST: 0,
+    NEWEST: 7,
+    LOCAL_EARLIEST: 8,
+    LAST_TIERED: 9,
+    PENDING_UPLOAD: 11,
+}
+NEVER = 1 << 15
 COMMITTED = 1
 FIRST_WITH_EPOCHS = 4
 NOTHING = Found(-1, -1, -1)
@@ -32,11 +43,26 @@ def list_offsets(call: Call, body: ListOffsetsRequest) -> ListOffsetsResponse:
         topics=[
             ListOffsetsResponse.ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=[_offset(call, body, topic.name, item) for item in topic.partitions],
+                partitions=_topic(call, body, topic),
             )
             for topic in body.topics
         ]
     )
+
+
+def _topic(
+    call: Call, body: ListOffsetsRequest, topic: ListOffsetsRequest.ListOffsetsTopic
+) -> list[PartitionAnswer]:
+    counts = Counter(item.partition_index for item in topic.partitions)
+    items = {item.partition_index: item for item in topic.partitions}.values()
+    found = []
+    for item in topic.partitions if call.cluster.release.converts else items:
+        if counts[item.partition_index] > 1:
+            code = errors.InvalidRequest.code
+            found.append(PartitionAnswer(partition_index=item.partition_index, error_code=code))
+        else:
+            found.append(_offset(call, body, topic.name, item))
+    return found
 
 
 def _offset(
@@ -51,13 +77,14 @@ def _offset(
         partition = call.cluster.led_by(
             call.node_id, topic, item.partition_index, item.current_leader_epoch
         )
+        place = _place(call, item.timestamp)
         if call.version == 0:
-            answer.old_style_offsets = _old_style(partition, item)
+            answer.old_style_offsets = _old_style(call, partition, place, item.max_num_offsets)
             return answer
         end = partition.high_watermark
         if body.isolation_level == COMMITTED:
             end = partition.last_stable_offset
-        found = _find(partition, item.timestamp, end, call.version)
+        found = _find(partition, place, end)
         answer.offset, answer.timestamp = found.offset, found.timestamp_ms
         if call.version >= FIRST_WITH_EPOCHS:
             answer.leader_epoch = found.leader_epoch
@@ -66,30 +93,36 @@ def _offset(
     return answer
 
 
-def _find(partition: Partition, timestamp: int, end: int, version: int) -> Found:
+def _place(call: Call, timestamp: int) -> int:
+    """A time, or one of the special places; early releases took those for times long ago."""
+    if timestamp >= 0 or call.version >= SPECIAL.get(timestamp, NEVER):
+        return timestamp
+    if call.cluster.release.forwards:
+        raise errors.UnsupportedVersion("this version has no such place")
+    return 0
+
+
+def _find(partition: Partition, place: int, end: int) -> Found:
     log = partition.log
-    if timestamp == LATEST:
+    if place == LATEST:
         return Found(end, -1, partition.leader_epoch)
-    if timestamp in (EARLIEST, LOCAL_EARLIEST):
-        epoch = next((e for e, start in reversed(log.epochs) if start <= log.start_offset), -1)
-        return Found(log.start_offset, -1, epoch if log.end_offset > log.start_offset else -1)
-    if timestamp == NEWEST and version >= 7:
+    if place in (EARLIEST, LOCAL_EARLIEST):
+        return Found(log.start_offset, -1, log.epoch_at_start(partition.leader_epoch))
+    if place == NEWEST:
         return log.find_newest() or NOTHING
-    if timestamp < 0:
-        return NOTHING
-    return log.find_time(timestamp, end) or NOTHING
+    return (log.find_time(place, end) if place >= 0 else None) or NOTHING
 
 
-def _old_style(partition: Partition, item: ListOffsetsRequest.ListOffsetsPartition) -> list[int]:
+def _old_style(call: Call, partition: Partition, place: int, count: int) -> list[int]:
     """Where segments begin before a time, the newest first, at most so many."""
-    log = partition.log
-    if item.timestamp == LATEST:
-        found = [log.end_offset, *reversed(log.segment_starts)]
-    elif item.timestamp == EARLIEST:
+    log, now = partition.log, call.cluster.clock.time_ms()
+    if place == EARLIEST:
         found = [log.start_offset]
     else:
-        found = list(reversed(log.segment_starts))
-    return list(dict.fromkeys(found))[: max(0, item.max_num_offsets)]
+        found = log.segment_starts(now if place == LATEST else place)
+        if place == LATEST or (found and place >= now):
+            found.append(log.end_offset)
+    return list(dict.fromkeys(reversed(found)))[: max(0, count)]
 
 
 @handles("OffsetForLeaderEpoch")
@@ -117,7 +150,9 @@ def _epoch_end(
         partition = call.cluster.led_by(
             call.node_id, topic, item.partition, item.current_leader_epoch
         )
-        answer.leader_epoch, answer.end_offset = partition.log.epoch_end(item.leader_epoch)
+        answer.leader_epoch, answer.end_offset = partition.log.epoch_end(
+            item.leader_epoch, partition.leader_epoch
+        )
     except errors.BrokerError as error:
         answer.error_code = error.code
     return answer
