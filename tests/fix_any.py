@@ -129,10 +129,10 @@ def _opened(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
     with Broker(version=version) as broker:
         yield AnyKafka(version, broker)
         if version == SIBLINGS[NEWEST]:
-            _note(request, broker)
+            note(request, broker)
 
 
-def _note(request: pytest.FixtureRequest, broker: Broker) -> None:
+def note(request: pytest.FixtureRequest, broker: Broker) -> None:
     """Remember what a test asked."""
     if request.path.parent == CONTRACT and request.path.name != NOT_COUNTED:
         request.config.stash[COVERAGE].asked.update(seen.api for seen in broker.requests)
@@ -174,7 +174,7 @@ def secured_kafka(request: pytest.FixtureRequest) -> Iterator[SecuredKafka]:
     if request.param.startswith(EMBEDDED):
         with Broker(sasl=PASSWORDS) as broker:
             yield SecuredKafka(broker.bootstrap)
-            _note(request, broker)
+            note(request, broker)
         return
     for cluster in cluster_for(request, (request.param, 1)):
         yield SecuredKafka(cluster.bootstrap("SASL_PLAINTEXT"))

@@ -14,6 +14,7 @@ from karrow import errors
 from karrow.broker.threaded import Broker
 from karrow.types import ScramInfo, ScramMechanism
 from tests.fix_admin import OPTIONS, eventually, new_name
+from tests.fix_any import note
 from tests.fix_kafka import own_kafka
 
 CANARY = "canary-4711"
@@ -35,6 +36,7 @@ def secured(request: pytest.FixtureRequest) -> Iterator[Secured]:
         with Broker(sasl={"root": "root-secret"}) as broker:
             sasl = karrow.Scram("root", "root-secret", mechanism="SCRAM-SHA-256")
             yield Secured(broker.bootstrap, broker.bootstrap, OPTIONS | {"sasl": sasl})
+            note(request, broker)
         return
     with own_kafka(request.config) as cluster:
         yield Secured(cluster.bootstrap(), cluster.bootstrap("SASL_PLAINTEXT"), OPTIONS)
