@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
@@ -30,7 +32,10 @@ class Process:
         self.bootstrap = self.process.stdout.readline().strip().removeprefix("listening on ")
         assert self.bootstrap
 
-    def kill(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.communicate()
 
@@ -45,10 +50,9 @@ def test_nothing_acknowledged_is_lost(
     acknowledged: dict[int, bytes] = {}
     sent = 0
     for _ in range(rounds):
-        broker = Process(tmp_path)
-        threading.Timer(rng.uniform(0.05, 0.5), broker.process.kill).start()
-        with karrow.Client(broker.bootstrap, api_timeout=5.0) as client:
-            try:
+        with Process(tmp_path) as broker, karrow.Client(broker.bootstrap, api_timeout=5) as client:
+            threading.Timer(rng.uniform(0.05, 0.5), broker.process.kill).start()
+            with contextlib.suppress(KarrowError):
                 while True:
                     values = [b"%d " % (sent + n) + bytes(rng.randrange(5000)) for n in range(9)]
                     sent += len(values)
@@ -57,14 +61,9 @@ def test_nothing_acknowledged_is_lost(
                         assert metadata.offset is not None
                         assert metadata.offset not in acknowledged
                         acknowledged[metadata.offset] = value
-            except KarrowError:
-                pass
-        broker.kill()
     assert acknowledged
-    broker = Process(tmp_path)
-    with karrow.Client(broker.bootstrap) as client:
+    with Process(tmp_path) as broker, karrow.Client(broker.bootstrap) as client:
         found = client.fetch_all("t", 0).records
-    broker.kill()
     values_by_offset = {record.offset: record.value for record in found}
     assert list(values_by_offset) == list(range(len(found))), "no gap, nothing twice"
     for offset, value in acknowledged.items():
@@ -72,17 +71,23 @@ def test_nothing_acknowledged_is_lost(
 
 
 def test_everything_else_survives_too(tmp_path: Path) -> None:
-    broker = Process(tmp_path, "--topic", "orders:3")
-    with karrow.Admin(broker.bootstrap) as admin, karrow.Client(broker.bootstrap) as client:
+    init: dict[str, Any] = {"transactional_id": None, "transaction_timeout_ms": 1}
+    with (
+        Process(tmp_path, "--topic", "orders:3") as broker,
+        karrow.Client(broker.bootstrap) as client,
+    ):
+        admin = karrow.Admin(client)
         admin.alter_config(ORDERS, {"retention.ms": "60000"})
         client.commit_offsets("billing", {("orders", 1): 7})
         client.produce("orders", [b"1", b"2"], partition=1)
         admin.delete_records({("orders", 1): 1})
         before = client.metadata(["orders"])
-        producer_id = client.request("InitProducerId", {"transaction_timeout_ms": 1}).producer_id
-    broker.kill()
-    again = Process(tmp_path, "--topic", "orders:3")
-    with karrow.Admin(again.bootstrap) as admin, karrow.Client(again.bootstrap) as client:
+        producer_id = client.request("InitProducerId", init).producer_id
+    with (
+        Process(tmp_path, "--topic", "orders:3") as broker,
+        karrow.Client(broker.bootstrap) as client,
+    ):
+        admin = karrow.Admin(client)
         after = client.metadata(["orders"])
         assert after.cluster_id == before.cluster_id
         topic = after.topics["orders"]
@@ -90,19 +95,17 @@ def test_everything_else_survives_too(tmp_path: Path) -> None:
         assert len(topic.partitions) == 3
         assert topic.partitions[0].leader_epoch == 1, "a new leader epoch after a restart"
         assert admin.describe_config(ORDERS)["retention.ms"].value == "60000"
-        assert client.committed_offsets("billing")[karrow.TopicPartition("orders", 1)].offset == 7
+        committed = client.committed_offsets("billing")[karrow.TopicPartition("orders", 1)]
+        assert committed.offset == 7
         assert client.earliest_offset("orders", 1) == 1
-        another = client.request("InitProducerId", {"transaction_timeout_ms": 1}).producer_id
-        assert another != producer_id
+        assert client.request("InitProducerId", init).producer_id > producer_id
         admin.create_topic("new")
         assert client.metadata(["new"]).topics["new"].topic_id != topic.topic_id
-    again.kill()
 
 
 def test_an_orderly_end(tmp_path: Path) -> None:
-    broker = Process(tmp_path)
-    start = time.monotonic()
-    broker.process.send_signal(signal.SIGTERM)
-    assert broker.process.wait(10) == 0
-    assert time.monotonic() - start < 5
-    broker.process.communicate()
+    with Process(tmp_path) as broker:
+        start = time.monotonic()
+        broker.process.send_signal(signal.SIGTERM)
+        assert broker.process.wait(10) == 0
+        assert time.monotonic() - start < 5

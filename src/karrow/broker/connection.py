@@ -56,12 +56,16 @@ class Connection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._may_write = True
         self._is_silent = False
+        self._is_aborted = False
+        self.lost = asyncio.Event()
         self._transport: asyncio.Transport | None = None
 
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        if self._is_aborted:
+            self._transport.abort()
         peer = transport.get_extra_info("peername")
         self._session.host = peer[0] if peer else "?"
 
@@ -89,11 +93,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._task is not None:
             self._task.cancel()
         self._on_lost(self)
+        self.lost.set()
 
     # What the node calls.
 
     def abort(self) -> None:
-        """End the connection without waiting for anything."""
+        """End the connection without waiting for anything, also while it is being made."""
+        self._is_aborted = True
         if self._transport is not None:
             self._transport.abort()
 
