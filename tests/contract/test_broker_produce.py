@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,12 +13,12 @@ import pytest
 
 from karrow.records import BatchBuilder, RecordReader
 from tests.brokers import RawConnection
-from tests.contract.transactional import Producer, batch, name_of
+from tests.contract.transactional import Producer, batch, name_of, new_id
 from tests.fix_any import AnyKafka
 
 OLD_TIME = 1_700_000_000_000
 HOUR_MS = 3_600_000
-COUNT_AT, LAST_DELTA_AT = 57, 23
+LENGTH_AT, MAGIC_AT, ATTRIBUTES_AT, LAST_DELTA_AT, COUNT_AT = 8, 16, 21, 23, 57
 
 
 @pytest.fixture
@@ -148,6 +149,102 @@ def test_zstd_needs_a_newer_request(any_kafka: AnyKafka, connection: RawConnecti
     refused = code(connection, topic, builder.build(), version=6)
     assert refused == "UNSUPPORTED_COMPRESSION_TYPE"
     assert code(connection, topic, builder.build(), version=7) == "NONE"
+
+
+def test_nothing_and_the_brokers_own_are_refused(
+    any_kafka: AnyKafka, connection: RawConnection
+) -> None:
+    topic = any_kafka.create_topic()
+    empty = changed(changed(batch(b"a")[:61], COUNT_AT, 0), LAST_DELTA_AT, -1)
+    empty = changed(empty, LENGTH_AT, len(empty) - 12)
+    control = changed(batch(b"a"), ATTRIBUTES_AT, 0x20, ">h")
+    future = bytearray(batch(b"a"))
+    future[MAGIC_AT] = 3
+    assert code(connection, topic, empty) == "INVALID_RECORD"
+    assert code(connection, topic, control) == "INVALID_RECORD"
+    assert code(connection, topic, bytes(future)) == "CORRUPT_MESSAGE"
+    assert code(connection, topic, b"") == "INVALID_RECORD"
+    assert code(connection, topic, batch(b"a")) == "NONE"
+
+
+def test_partitions_succeed_and_fail_one_by_one(
+    any_kafka: AnyKafka, connection: RawConnection
+) -> None:
+    topic, absent = any_kafka.create_topic(partitions=2), new_id("absent")
+    parts = [
+        {"index": 0, "records": batch(b"a")},
+        {"index": 1, "records": changed(batch(b"a"), COUNT_AT, 5)},
+        {"index": 2, "records": batch(b"a")},
+    ]
+    body = {
+        "acks": -1,
+        "timeout_ms": 10_000,
+        "topic_data": [
+            {"name": topic, "partition_data": parts},
+            {"name": absent, "partition_data": parts[:1]},
+        ],
+    }
+    for version in range(3, min(connection.newest("Produce"), 12) + 1):
+        answer = connection.request("Produce", body, version)
+        found = {
+            (item.name, part.index): (name_of(part.error_code), part.base_offset)
+            for item in answer.responses
+            for part in item.partition_responses
+        }
+        unknown = ("UNKNOWN_TOPIC_OR_PARTITION", -1)
+        assert found == {
+            (topic, 0): ("NONE", version - 3),
+            (topic, 1): ("INVALID_RECORD", -1),
+            (topic, 2): unknown,
+            (absent, 0): unknown,
+        }
+
+
+def test_what_cannot_be_told_apart_fails_the_whole_request(
+    any_kafka: AnyKafka, connection: RawConnection
+) -> None:
+    topic = any_kafka.create_topic(partitions=2)
+    magic, size = bytearray(batch(b"a")), bytearray(batch(b"a"))
+    magic[MAGIC_AT] = 3
+    struct.pack_into(">i", size, LENGTH_AT, 13)
+    for wrong in (magic, size):
+        parts = [{"index": 0, "records": batch(b"a")}, {"index": 1, "records": bytes(wrong)}]
+        topics = [
+            {"name": topic, "partition_data": parts},
+            {"name": new_id("absent"), "partition_data": parts[:1]},
+        ]
+        answer = connection.request("Produce", {"acks": -1, "topic_data": topics}, 9)
+        told = [part.error_code for item in answer.responses for part in item.partition_responses]
+        assert [name_of(error) for error in told] == ["CORRUPT_MESSAGE"] * 3
+    assert send(connection, topic, batch(b"a")).base_offset == 0
+
+
+def test_topics_are_named_by_id(any_kafka: AnyKafka, connection: RawConnection) -> None:
+    if connection.newest("Produce") < 13:
+        pytest.skip("Produce 13")
+    topic = any_kafka.create_topic()
+    known = connection.request("Metadata", {"topics": [{"name": topic}]}).topics[0].topic_id
+    for topic_id, error in ((known, "NONE"), (uuid.uuid4(), "UNKNOWN_TOPIC_ID")):
+        parts = [{"index": 0, "records": batch(b"a")}]
+        body = {"acks": -1, "topic_data": [{"topic_id": topic_id, "partition_data": parts}]}
+        (told,) = connection.request("Produce", body, 13).responses
+        assert (told.topic_id, name_of(told.partition_responses[0].error_code)) == (topic_id, error)
+
+
+def test_topic_may_want_the_brokers_time(any_kafka: AnyKafka, connection: RawConnection) -> None:
+    topic = any_kafka.create_topic(config={"message.timestamp.type": "LogAppendTime"})
+    begun = int(time.time() * 1000)
+    answer = send(connection, topic, batch(b"a", b"b", timestamp_ms=OLD_TIME))
+    assert begun <= answer.log_append_time_ms <= time.time() * 1000
+    item = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    topics = [{"topic": topic, "partitions": [item]}]
+    for version in (2, 4):
+        if version in range(connection.api_versions()["Fetch"][0], 5):
+            body = {"replica_id": -1, "max_wait_ms": 0, "topics": topics}
+            body |= {"max_bytes": 1 << 20} if version >= 3 else {}
+            found = connection.request("Fetch", body, version).responses[0].partitions[0]
+            told = [(r.timestamp_ms, r.timestamp_type) for r in RecordReader(found.records)]
+            assert told == [(answer.log_append_time_ms, 1)] * 2
 
 
 def messages(magic: int, *values: bytes, compression: str | None = None) -> bytes:

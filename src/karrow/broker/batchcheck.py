@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from karrow import errors
-from karrow.broker.conversion import check_magic
+from karrow.broker.conversion import MAGIC_AT, NEWEST, check_start
 from karrow.broker.log import stamp_append_time
 from karrow.records import BatchInfo, RecordReader, batches, decode
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from karrow.broker.topic import Topic
 
 ZSTD = 4
+# The header of a batch.
+OVERHEAD = 61
 FOREVER = 0x7FFFFFFFFFFFFFFF
 
 
@@ -43,14 +45,15 @@ def checked_batch(
 
 
 def _only_batch(batch: bytearray) -> BatchInfo:
+    check_start(batch)
     try:
         found = batches(batch)
     except errors.CorruptRecordError as error:
+        if len(batch) >= OVERHEAD and batch[MAGIC_AT] == NEWEST:
+            raise errors.InvalidRecord(error.message) from None
         raise errors.CorruptMessage(error.message) from None
     if len(found) == 1 and found[0].size_bytes == len(batch):
         return found[0]
-    if not found:
-        check_magic(batch)
     raise errors.InvalidRecord(
         "Produce requests with version 3 or higher must contain exactly one record batch"
     )

@@ -18,7 +18,8 @@ FIRST_WITH_TIMES = 2
 NEWEST = 2
 NO_TIME = -1
 # Where things stand in a message.
-CRC_AT, MAGIC_AT, ATTRIBUTES_AT, TIME_AT = 12, 16, 17, 18
+SIZE_AT, CRC_AT, MAGIC_AT, ATTRIBUTES_AT, TIME_AT = 8, 12, 16, 17, 18
+SMALLEST = 14
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 
 
@@ -48,7 +49,7 @@ def up_convert(data: Buffer) -> Buffer:
     try:
         found = batches(data)
         if not found:
-            check_magic(data)
+            check_start(data)
             return b""
         if found[0].magic == NEWEST:
             return data
@@ -63,7 +64,12 @@ def up_convert(data: Buffer) -> Buffer:
     return batch
 
 
-def check_magic(data: Buffer) -> None:
+def check_start(data: Buffer) -> None:
     """Refuse what is not even the beginning of a message."""
-    if len(data) > MAGIC_AT and data[MAGIC_AT] > NEWEST:
+    if len(data) < MAGIC_AT + 1:
+        return
+    (size,) = struct.unpack_from(">i", data, SIZE_AT)
+    if size < SMALLEST:
+        raise errors.CorruptMessage(f"Record size {size} is less than the minimum ({SMALLEST})")
+    if data[MAGIC_AT] > NEWEST:
         raise errors.CorruptMessage(f"Invalid magic found in record: {data[MAGIC_AT]}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from karrow import errors
 from karrow.broker.batchcheck import Rejected, checked_batch
 from karrow.broker.call import Call, Ending, handles
-from karrow.broker.conversion import up_convert
+from karrow.broker.conversion import check_start, up_convert
 from karrow.broker.transactions.transaction import Identity
 from karrow.wire.messages import ProduceRequest, ProduceResponse
 
@@ -33,10 +33,20 @@ WITH_BATCHES = 3
 
 @handles("Produce")
 def produce(call: Call, body: ProduceRequest) -> ProduceResponse | Ending | None:
-    """Every partition succeeds or fails by itself; with acks=0 a failure ends the connection."""
+    """Every partition succeeds or fails by itself; with acks=0 a failure ends the connection.
+
+    Data of which not even the beginning makes sense fails the whole request.
+    """
     if call.version < WITH_BATCHES and not call.cluster.release.converts:
         return Ending.HANGUP  # advertised for the sake of old clients, but not there (KIP-896)
-    answers = [_topic(call, body, item) for item in body.topic_data]
+    try:
+        for item in body.topic_data:
+            for data in item.partition_data:
+                check_start(data.records or b"")
+    except errors.CorruptMessage as error:
+        answers = [_failed_topic(item, error) for item in body.topic_data]
+    else:
+        answers = [_topic(call, body, item) for item in body.topic_data]
     if body.acks == NONE:
         failed = any(p.error_code for t in answers for p in t.partition_responses)
         return Ending.HANGUP if failed else None
@@ -54,9 +64,8 @@ def _topic(call: Call, body: ProduceRequest, item: ProduceRequest.TopicProduceDa
         by_id = call.version >= 13
         topic = call.cluster.topic_by_id(item.topic_id) if by_id else call.cluster.topic(item.name)
     except errors.BrokerError as error:
-        answers = [_failed(data.index, error) for data in item.partition_data]
-    else:
-        answers = [_partition(call, body, topic, data) for data in item.partition_data]
+        return _failed_topic(item, error)
+    answers = [_partition(call, body, topic, data) for data in item.partition_data]
     return TopicAnswer(name=item.name, topic_id=item.topic_id, partition_responses=answers)
 
 
@@ -152,6 +161,11 @@ def _check_acks(acks: int, partition: Partition) -> None:
         raise errors.NotEnoughReplicas(
             f"the partition has {len(partition.isr)} replicas in sync, {wanted} are wanted"
         )
+
+
+def _failed_topic(item: ProduceRequest.TopicProduceData, error: errors.BrokerError) -> TopicAnswer:
+    answers = [_failed(data.index, error) for data in item.partition_data]
+    return TopicAnswer(name=item.name, topic_id=item.topic_id, partition_responses=answers)
 
 
 def _failed(index: int, error: errors.BrokerError) -> PartitionAnswer:
