@@ -16,6 +16,8 @@ from tests.fix_any import AnyKafka
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 NOWHERE = "nowhere"
+# Bits of the operations that there are, and what is told to those who did not ask.
+TOPIC_RIGHTS, CLUSTER_RIGHTS, UNTOLD = 3576, 8096, -0x80000000
 # Before they had a quorum, brokers were less exact about what they refuse.
 QUORUM = (3, 0)
 
@@ -549,3 +551,19 @@ def test_sizes_are_described(any_kafka: AnyKafka, connection: RawConnection) -> 
     assert sizes(asked) == {topic: [(0, 0, 0), (1, 0, 0)]}
     assert sizes([]) == {}
     assert sizes(None)[topic] == [(0, 0, 0), (1, 0, 0)]
+
+
+def test_rights_are_told_to_those_who_ask(any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
+    body = {
+        "topics": [{"name": topic}],
+        "include_cluster_authorized_operations": True,
+        "include_topic_authorized_operations": True,
+    }
+    with any_kafka.connect() as connection:
+        told = connection.request("Metadata", body, 9)
+        untold = connection.request("Metadata", {"topics": [{"name": topic}]}, 9)
+    assert told.topics[0].topic_authorized_operations == TOPIC_RIGHTS
+    assert told.cluster_authorized_operations == CLUSTER_RIGHTS
+    assert untold.topics[0].topic_authorized_operations == UNTOLD
+    assert untold.cluster_authorized_operations == UNTOLD

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from karrow import errors
 from karrow.broker.call import Call, handles
 from karrow.broker.cluster import check_name
+from karrow.broker.rights import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, UNKNOWN
 from karrow.broker.topic import NO_LEADER
 from karrow.wire.messages import (
     DescribeClusterRequest,
@@ -32,10 +33,6 @@ Folder = DescribeLogDirsResponse.DescribeLogDirsResult
 FolderTopic = DescribeLogDirsResponse.DescribeLogDirsTopic
 FolderPartition = DescribeLogDirsResponse.DescribeLogDirsPartition
 BROKERS, CONTROLLERS = 1, 2
-UNKNOWN = -0x80000000
-# The numbers of the operations that each kind of resource has, as bits.
-CLUSTER_OPERATIONS = sum(1 << number for number in (5, 7, 8, 9, 10, 11, 12))
-TOPIC_OPERATIONS = sum(1 << number for number in (3, 4, 5, 6, 7, 8, 10, 11))
 # max.request.partition.size.limit
 MAX_PARTITIONS = 2000
 FOLDER = "/karrow"

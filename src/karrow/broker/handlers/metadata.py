@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from karrow import errors
 from karrow.broker.call import Call, handles
+from karrow.broker.rights import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, UNKNOWN
 from karrow.broker.topic import NO_LEADER, Topic
 from karrow.wire.messages import MetadataRequest, MetadataResponse
 from karrow.wire.structs import NO_UUID
@@ -19,12 +20,16 @@ Wanted = MetadataRequest.MetadataRequestTopic
 def metadata(call: Call, body: MetadataRequest) -> MetadataResponse:
     """Version 0 asks for everything with an empty list, later ones with null."""
     cluster = call.cluster
+    rights = TOPIC_OPERATIONS if body.include_topic_authorized_operations else UNKNOWN
     wants_all = body.topics is None or (call.version == 0 and not body.topics)
     if wants_all:
         topics = [topic_info(call, topic) for topic in cluster.topics.values()]
     else:
         create = call.version < 4 or body.allow_auto_topic_creation
         topics = [_asked(call, item, create=create) for item in body.topics or []]
+    for topic in topics:
+        if topic.error_code == 0:
+            topic.topic_authorized_operations = rights
     return MetadataResponse(
         brokers=[
             BrokerInfo(node_id=node.node_id, host=node.host, port=node.port)
@@ -33,6 +38,9 @@ def metadata(call: Call, body: MetadataRequest) -> MetadataResponse:
         cluster_id=cluster.id,
         controller_id=cluster.controller_id,
         topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else UNKNOWN
+        ),
     )
 
 
