@@ -7,7 +7,7 @@ import os
 from importlib import resources
 
 import pytest
-from make_releases import NAMED, said_by
+from ask_releases import NAMED, said_by
 
 from karrow import wire
 from karrow.broker.call import HANDLERS

@@ -1,6 +1,6 @@
 """The releases of Kafka that the broker can pass for: which APIs, in which versions.
 
-releases.json has what real brokers said (tools/make_releases.py asks them); of that the embedded
+releases.json has what real brokers said (tools/ask_releases.py asks them); of that the embedded
 broker speaks what it has a handler for.
 """
 
