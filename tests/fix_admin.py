@@ -58,9 +58,9 @@ def face(request: pytest.FixtureRequest) -> Iterator[Callable[..., karrow.Admin]
 
 
 @pytest.fixture
-def admin(newest_kafka: AnyKafka, face: Callable[..., karrow.Admin]) -> karrow.Admin:
+def admin(any_kafka: AnyKafka, face: Callable[..., karrow.Admin]) -> karrow.Admin:
     """Admin of the cluster with one node, embedded or real."""
-    return face(newest_kafka.bootstrap, **OPTIONS)
+    return face(any_kafka.bootstrap, **OPTIONS)
 
 
 def new_name(kind: str) -> str:

@@ -5,6 +5,8 @@ adds older releases, each beside its embedded sibling. `newest_kafka` is the fir
 programs that name versions; `every_kafka` has all that the embedded broker passes for, and every
 real release.
 
+A test marked ``since("4.0")`` is left out where the release is older.
+
 What contract tests ask of the embedded broker is noted, so that one last test can tell which of its
 APIs they forget.
 """
@@ -36,7 +38,9 @@ LAST = "test_every_api_of_the_embedded_broker_was_asked"
 
 @dataclass
 class Coverage:
-    """What contract tests asked of the embedded broker that passes for the newest release."""
+    """A test marked ``since("4.0")`` is left out where the release is older.
+
+    What contract tests asked of the embedded broker that passes for the newest release."""
 
     asked: set[str] = field(default_factory=set)
     missing: list[str] = field(default_factory=list)
@@ -62,7 +66,7 @@ class AnyKafka:
     @property
     def number(self) -> tuple[int, ...]:
         """The release, comparable."""
-        return tuple(int(part) for part in self.version.split("."))
+        return _number(self.version)
 
     @property
     def bootstrap(self) -> str:
@@ -205,8 +209,22 @@ def _absent(items: list[pytest.Item]) -> set[str]:
     }
 
 
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _is_too_old(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("since")
+    if mark is None or not isinstance(item, pytest.Function):
+        return False
+    found = FIXTURES.intersection(item.fixturenames)
+    versions = [str(item.callspec.params[fixture]).removeprefix(EMBEDDED) for fixture in found]
+    return any(_number(version) < _number(mark.args[0]) for version in versions)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[COVERAGE] = Coverage()
+    config.addinivalue_line("markers", "since(release): needs this release of Kafka or a newer one")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -214,6 +232,7 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
     """Note what is left out, and put the test that looks at all others behind them."""
+    items[:] = [item for item in items if not _is_too_old(item)]
     wanted, absent = _covering(items), _absent(items)
     yield
     config.stash[COVERAGE].missing = sorted(absent | (wanted - _covering(items)))

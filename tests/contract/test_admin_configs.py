@@ -17,33 +17,32 @@ def value(admin: karrow.Admin, owner: ConfigResource, name: str) -> str | None:
     return admin.describe_config(owner, [name])[name].value
 
 
-def test_config_tells_value_and_origin(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic(config={RETENTION: "1000"})
+def test_config_tells_value_and_origin(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic(config={RETENTION: "1000"})
     found = admin.describe_config(ConfigResource.topic(topic), synonyms=True, documentation=True)
     assert (found[RETENTION].value, found[RETENTION].is_default) == ("1000", False)
     assert found[RETENTION].source is ConfigSource.DYNAMIC_TOPIC_CONFIG
     assert found["segment.bytes"].synonyms[-1].name == "log.segment.bytes"
-    if not newest_kafka.is_embedded:  # which tells no documentation
+    if not any_kafka.is_embedded:  # which tells no documentation
         assert "retention" in (found[RETENTION].documentation or "")
     assert found[POLICY].is_default
 
 
-def test_configs_of_brokers_come_from_themselves(
-    admin: karrow.Admin, newest_kafka: AnyKafka
-) -> None:
-    topic, broker = ConfigResource.topic(newest_kafka.create_topic()), ConfigResource.broker(1)
+@pytest.mark.since("3.9")
+def test_configs_of_brokers_come_from_themselves(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic, broker = ConfigResource.topic(any_kafka.create_topic()), ConfigResource.broker(1)
     found = admin.describe_configs([topic, broker, ConfigResource.broker()])
     assert found[broker]["node.id"].value == "1"
     assert found[broker]["node.id"].read_only
-    if not newest_kafka.is_embedded:  # which has no secrets
+    if not any_kafka.is_embedded:  # which has no secrets
         secret = found[broker]["delegation.token.secret.key"]
         assert (secret.sensitive, secret.value) == (True, None)
     assert POLICY in found[topic]
     assert admin.describe_configs([topic], [POLICY])[topic].keys() == {POLICY}
 
 
-def test_configs_of_nothing_fail(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic, absent = newest_kafka.create_topic(), new_name("absent")
+def test_configs_of_nothing_fail(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic, absent = any_kafka.create_topic(), new_name("absent")
     with pytest.raises(errors.UnknownTopicOrPartition, match=absent):
         admin.describe_config(ConfigResource.topic(absent))
     with pytest.raises(errors.PartialError) as caught:
@@ -53,10 +52,8 @@ def test_configs_of_nothing_fail(admin: karrow.Admin, newest_kafka: AnyKafka) ->
         admin.describe_config(ConfigResource(karrow.ConfigType.BROKER, "first"))
 
 
-def test_one_entry_is_changed_and_the_rest_stays(
-    admin: karrow.Admin, newest_kafka: AnyKafka
-) -> None:
-    owner = ConfigResource.topic(newest_kafka.create_topic(config={"segment.bytes": "2000000"}))
+def test_one_entry_is_changed_and_the_rest_stays(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    owner = ConfigResource.topic(any_kafka.create_topic(config={"segment.bytes": "2000000"}))
     admin.alter_config(owner, {RETENTION: "5000", POLICY: ConfigChange.append("compact")})
     eventually(lambda: value(admin, owner, RETENTION) == "5000")
     assert value(admin, owner, POLICY) == "delete,compact"
@@ -66,8 +63,8 @@ def test_one_entry_is_changed_and_the_rest_stays(
     assert admin.describe_config(owner)[RETENTION].is_default
 
 
-def test_many_configs_are_changed(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topics = [ConfigResource.topic(newest_kafka.create_topic()) for _ in range(2)]
+def test_many_configs_are_changed(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topics = [ConfigResource.topic(any_kafka.create_topic()) for _ in range(2)]
     broker, interval = ConfigResource.broker(1), "log.index.interval.bytes"
     admin.alter_configs({owner: {RETENTION: "7000"} for owner in topics})
     admin.alter_configs({broker: {interval: "5000"}, topics[0]: {RETENTION: "8000"}})
@@ -78,15 +75,16 @@ def test_many_configs_are_changed(admin: karrow.Admin, newest_kafka: AnyKafka) -
     eventually(lambda: value(admin, broker, interval) == "4096")
 
 
-def test_secret_value_is_taken_and_not_shown(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    owner = ConfigResource.topic(newest_kafka.create_topic())
+def test_secret_value_is_taken_and_not_shown(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    owner = ConfigResource.topic(any_kafka.create_topic())
     admin.alter_config(owner, {RETENTION: karrow.Secret("4711")})
     eventually(lambda: value(admin, owner, RETENTION) == "4711")
     assert "4711" not in repr(ConfigChange.of("4711"))
 
 
-def test_bad_configs_are_refused(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    good, bad = (ConfigResource.topic(newest_kafka.create_topic()) for _ in range(2))
+@pytest.mark.since("3.9")
+def test_bad_configs_are_refused(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    good, bad = (ConfigResource.topic(any_kafka.create_topic()) for _ in range(2))
     with pytest.raises(errors.InvalidConfig, match=bad.name):
         admin.alter_config(bad, {RETENTION: "soon"}, validate_only=True)
     with pytest.raises(errors.PartialError) as caught:

@@ -47,9 +47,9 @@ def join_new(admin: karrow.Admin, topic: str) -> tuple[str, str]:
     return group, member_id
 
 
-def filled(newest_kafka: AnyKafka, admin: karrow.Admin, partitions: int = 1) -> str:
+def filled(any_kafka: AnyKafka, admin: karrow.Admin, partitions: int = 1) -> str:
     """A topic with five records in each partition, an hour apart, the last one written now."""
-    topic = newest_kafka.create_topic(partitions=partitions)
+    topic = any_kafka.create_topic(partitions=partitions)
     now = datetime.now(UTC)
     times = [now - timedelta(hours=hours) for hours in (4, 3, 2, 1, 0)]
     records = [karrow.Record(value=b"x", timestamp_ms=int(t.timestamp() * 1000)) for t in times]
@@ -62,8 +62,9 @@ def stored(admin: karrow.Admin, group: str) -> dict[tuple[str, int], int | None]
     return {key: place.offset for key, place in admin.list_group_offsets(group).items()}
 
 
-def test_groups_are_listed_by_state_and_type(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+@pytest.mark.since("4.0")
+def test_groups_are_listed_by_state_and_type(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     (old, _), (new, member_id) = join(admin, topic), join_new(admin, topic)
     empty = new_name("group")
     admin.create_group(empty, {topic: "latest"})
@@ -93,10 +94,9 @@ def test_coordinator_of_an_unknown_kind_fails(admin: karrow.Admin) -> None:
         admin.find_coordinator(new_name("tx"), "transaction", api_version=0)
 
 
-def test_groups_of_both_protocols_are_described(
-    admin: karrow.Admin, newest_kafka: AnyKafka
-) -> None:
-    topic = newest_kafka.create_topic()
+@pytest.mark.since("4.0")
+def test_groups_of_both_protocols_are_described(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     (old, member), (new, new_member) = join(admin, topic), join_new(admin, topic)
     described = admin.describe_group(old)
     assert (described.state, described.type, described.active) == ("Stable", "classic", True)
@@ -108,8 +108,9 @@ def test_groups_of_both_protocols_are_described(
     heartbeat(admin, new, new_member, member_epoch=-1)
 
 
-def test_absent_groups_are_not_described(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    group, _ = join(admin, newest_kafka.create_topic())
+@pytest.mark.since("4.0")
+def test_absent_groups_are_not_described(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    group, _ = join(admin, any_kafka.create_topic())
     absent = new_name("absent")
     with pytest.raises(errors.GroupIdNotFound):
         admin.describe_group(absent)
@@ -118,8 +119,8 @@ def test_absent_groups_are_not_described(admin: karrow.Admin, newest_kafka: AnyK
     assert list(caught.value.results) == [group]
 
 
-def test_empty_groups_are_deleted(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic, groups = newest_kafka.create_topic(), [new_name("group") for _ in range(3)]
+def test_empty_groups_are_deleted(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic, groups = any_kafka.create_topic(), [new_name("group") for _ in range(3)]
     for group in groups:
         admin.create_group(group, {topic: "earliest"})
     admin.delete_group(groups[0])
@@ -127,8 +128,8 @@ def test_empty_groups_are_deleted(admin: karrow.Admin, newest_kafka: AnyKafka) -
     assert not {one.group for one in admin.list_groups()} & set(groups)
 
 
-def test_groups_with_members_are_not_deleted(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+def test_groups_with_members_are_not_deleted(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     (active, _), empty = join(admin, topic), new_name("group")
     admin.create_group(empty, {topic: "earliest"})
     with pytest.raises(errors.NonEmptyGroup, match=active):
@@ -138,8 +139,9 @@ def test_groups_with_members_are_not_deleted(admin: karrow.Admin, newest_kafka: 
     assert list(caught.value.results) == [empty]
 
 
-def test_members_are_removed(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+@pytest.mark.since("4.0")
+def test_members_are_removed(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     group, member_id = join(admin, topic)
     admin.remove_members(group, member_ids=[], instance_ids=[])
     assert admin.describe_group(group).active
@@ -157,9 +159,9 @@ def test_members_are_removed(admin: karrow.Admin, newest_kafka: AnyKafka) -> Non
 
 
 def test_members_that_are_not_there_cannot_be_removed(
-    admin: karrow.Admin, newest_kafka: AnyKafka
+    admin: karrow.Admin, any_kafka: AnyKafka
 ) -> None:
-    group, member_id = join(admin, newest_kafka.create_topic())
+    group, member_id = join(admin, any_kafka.create_topic())
     with pytest.raises(errors.UnknownMemberId, match="nobody"):
         admin.remove_members(group, member_ids=["nobody"])
     with pytest.raises(errors.PartialError) as caught:
@@ -168,8 +170,8 @@ def test_members_that_are_not_there_cannot_be_removed(
     assert list(caught.value.errors) == ["nobody"]
 
 
-def test_offsets_are_stored_and_listed(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic, groups = newest_kafka.create_topic(partitions=2), [new_name("group") for _ in range(2)]
+def test_offsets_are_stored_and_listed(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic, groups = any_kafka.create_topic(partitions=2), [new_name("group") for _ in range(2)]
     admin.alter_group_offsets(groups[0], {(topic, 0): 3, (topic, 1): (4, "note")})
     admin.alter_group_offsets(groups[1], {(topic, 0): CommittedOffset(5)})
     found = admin.list_group_offsets(groups[0])
@@ -188,10 +190,9 @@ def test_offsets_of_absent_topics_are_not_listed(admin: karrow.Admin) -> None:
         admin.list_groups_offsets([group, new_name("group")], [absent])
 
 
-def test_offsets_of_active_groups_are_not_altered(
-    admin: karrow.Admin, newest_kafka: AnyKafka
-) -> None:
-    topic = newest_kafka.create_topic()
+@pytest.mark.since("4.0")
+def test_offsets_of_active_groups_are_not_altered(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     (group, _), (new, member_id) = join(admin, topic), join_new(admin, topic)
     with pytest.raises(errors.UnknownMemberId, match="stop them first"):
         admin.alter_group_offsets(group, {(topic, 0): 0})
@@ -200,17 +201,17 @@ def test_offsets_of_active_groups_are_not_altered(
     heartbeat(admin, new, member_id, member_epoch=-1)
 
 
-def test_offsets_are_deleted(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic, group = newest_kafka.create_topic(partitions=2), new_name("group")
+def test_offsets_are_deleted(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic, group = any_kafka.create_topic(partitions=2), new_name("group")
     admin.create_group(group, {topic: "earliest"})
     admin.delete_group_offsets(group, [(topic, 0)])
     assert stored(admin, group) == {(topic, 1): 0}
 
 
 def test_offsets_of_subscribed_topics_are_not_deleted(
-    admin: karrow.Admin, newest_kafka: AnyKafka
+    admin: karrow.Admin, any_kafka: AnyKafka
 ) -> None:
-    topic = newest_kafka.create_topic()
+    topic = any_kafka.create_topic()
     group, _ = join(admin, topic)
     with pytest.raises(errors.GroupSubscribedToTopic, match=topic):
         admin.delete_group_offsets(group, [(topic, 0)])
@@ -218,8 +219,8 @@ def test_offsets_of_subscribed_topics_are_not_deleted(
         admin.delete_group_offsets(new_name("absent"), [(topic, 0)])
 
 
-def test_group_is_created_empty(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic, group = filled(newest_kafka, admin, partitions=2), new_name("group")
+def test_group_is_created_empty(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic, group = filled(any_kafka, admin, partitions=2), new_name("group")
     places: dict[str | tuple[str, int], Any] = {topic: "latest", (topic, 1): 2}
     made = admin.create_group(group, places)
     assert made == {(topic, 0): 5, (topic, 1): 2}
@@ -227,8 +228,8 @@ def test_group_is_created_empty(admin: karrow.Admin, newest_kafka: AnyKafka) -> 
     assert admin.describe_group(group).state == "Empty"
 
 
-def test_group_is_not_created_twice(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic, group = newest_kafka.create_topic(), new_name("group")
+def test_group_is_not_created_twice(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic, group = any_kafka.create_topic(), new_name("group")
     admin.create_group(group, {topic: "latest"})
     with pytest.raises(errors.DuplicateResource, match="reset_group"):
         admin.create_group(group, {topic: "latest"})
@@ -251,18 +252,17 @@ def test_group_is_not_created_twice(admin: karrow.Admin, newest_kafka: AnyKafka)
     ],
     ids=str,
 )
-def test_group_is_reset(
-    admin: karrow.Admin, newest_kafka: AnyKafka, place: Any, offset: int
-) -> None:
-    topic, group = filled(newest_kafka, admin), new_name("group")
+def test_group_is_reset(admin: karrow.Admin, any_kafka: AnyKafka, place: Any, offset: int) -> None:
+    topic, group = filled(any_kafka, admin), new_name("group")
     admin.delete_records({(topic, 0): 1})
     admin.create_group(group, {topic: "latest"})
     assert admin.reset_group(group, {topic: place}) == {(topic, 0): offset}
     assert stored(admin, group) == {(topic, 0): offset}
 
 
-def test_group_of_the_new_protocol_is_reset(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic = filled(newest_kafka, admin)
+@pytest.mark.since("4.0")
+def test_group_of_the_new_protocol_is_reset(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic = filled(any_kafka, admin)
     group, member_id = join_new(admin, topic)
     with pytest.raises(errors.NonEmptyGroup):
         admin.reset_group(group, {topic: "earliest"})
@@ -271,10 +271,8 @@ def test_group_of_the_new_protocol_is_reset(admin: karrow.Admin, newest_kafka: A
     assert admin.reset_group(group, {topic: "earliest"}) == {(topic, 0): 0}
 
 
-def test_active_and_absent_groups_are_not_reset(
-    admin: karrow.Admin, newest_kafka: AnyKafka
-) -> None:
-    topic = newest_kafka.create_topic()
+def test_active_and_absent_groups_are_not_reset(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     group, _ = join(admin, topic)
     with pytest.raises(errors.NonEmptyGroup, match="stop them first"):
         admin.reset_group(group, {topic: "earliest"})

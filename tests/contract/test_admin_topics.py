@@ -15,17 +15,19 @@ from tests.fix_admin import OPTIONS, eventually, new_name
 from tests.fix_any import AnyKafka
 
 
-def test_cluster_is_described(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
+@pytest.mark.since("4.0")
+def test_cluster_is_described(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
     found = admin.describe_cluster(fenced=True, authorized_operations=True)
-    assert found.cluster_id == newest_kafka.cluster_id
+    assert found.cluster_id == any_kafka.cluster_id
     assert found.controller_id == 1
-    assert f"{found.brokers[1].host}:{found.brokers[1].port}" == newest_kafka.bootstrap
+    assert f"{found.brokers[1].host}:{found.brokers[1].port}" == any_kafka.bootstrap
     assert found.fenced_brokers == frozenset()
     assert found.authorized_operations is not None
     assert "alter" in found.authorized_operations
     assert admin.describe_cluster().authorized_operations is None
 
 
+@pytest.mark.since("3.9")
 def test_cluster_that_cannot_show_fenced_brokers_says_so(admin: karrow.Admin) -> None:
     with pytest.raises(errors.UnsupportedVersion, match="cannot carry fenced"):
         admin.describe_cluster(fenced=True, api_version=1)
@@ -55,8 +57,8 @@ def test_many_topics_live_and_die(admin: karrow.Admin) -> None:
     admin.delete_topics(names)
 
 
-def test_topics_that_cannot_be_made_are_named(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    taken, fresh = newest_kafka.create_topic(), new_name("topic")
+def test_topics_that_cannot_be_made_are_named(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    taken, fresh = any_kafka.create_topic(), new_name("topic")
     with pytest.raises(errors.TopicAlreadyExists):
         admin.create_topic(taken)
     with pytest.raises(errors.PartialError) as caught:
@@ -65,10 +67,8 @@ def test_topics_that_cannot_be_made_are_named(admin: karrow.Admin, newest_kafka:
     assert isinstance(caught.value.errors[taken], errors.TopicAlreadyExists)
 
 
-def test_topics_that_do_not_exist_are_not_deleted(
-    admin: karrow.Admin, newest_kafka: AnyKafka
-) -> None:
-    known, absent = newest_kafka.create_topic(), new_name("absent")
+def test_topics_that_do_not_exist_are_not_deleted(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    known, absent = any_kafka.create_topic(), new_name("absent")
     with pytest.raises(errors.UnknownTopicOrPartition):
         admin.delete_topic(absent)
     with pytest.raises(errors.PartialError) as caught:
@@ -76,10 +76,10 @@ def test_topics_that_do_not_exist_are_not_deleted(
     assert list(caught.value.errors) == [absent]
 
 
-def test_internal_topics_are_listed_on_demand(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    if newest_kafka.is_embedded:
+def test_internal_topics_are_listed_on_demand(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    if any_kafka.is_embedded:
         pytest.skip("the embedded broker needs no topics of its own")
-    topic = newest_kafka.create_topic()
+    topic = any_kafka.create_topic()
     admin.alter_group_offsets(new_name("group"), {(topic, 0): 0})
     assert "__consumer_offsets" in admin.list_topics(internal=True)
     assert "__consumer_offsets" not in admin.list_topics()
@@ -91,8 +91,8 @@ def test_unreachable_cluster_lists_nothing(face: Callable[..., karrow.Admin]) ->
         admin.list_topics()
 
 
-def test_absent_topic_is_told_at_once(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    known, absent = newest_kafka.create_topic(), new_name("absent")
+def test_absent_topic_is_told_at_once(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    known, absent = any_kafka.create_topic(), new_name("absent")
     with pytest.raises(errors.UnknownTopicOrPartition, match=absent):
         admin.describe_topic(absent)
     with pytest.raises(errors.PartialError) as caught:
@@ -101,16 +101,16 @@ def test_absent_topic_is_told_at_once(admin: karrow.Admin, newest_kafka: AnyKafk
     assert absent not in admin.list_topics()
 
 
-def test_topics_grow(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    one, other = newest_kafka.create_topic(), newest_kafka.create_topic()
+def test_topics_grow(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    one, other = any_kafka.create_topic(), any_kafka.create_topic()
     admin.create_partitions({one: 3, other: NewPartitions(2, [[1]])}, validate_only=True)
     admin.create_partitions({one: 3, other: NewPartitions(2, [[1]])})
     eventually(lambda: len(admin.describe_topic(one).partitions) == 3)
     eventually(lambda: len(admin.describe_topic(other).partitions) == 2)
 
 
-def test_topics_do_not_shrink(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic, fresh = newest_kafka.create_topic(partitions=2), newest_kafka.create_topic()
+def test_topics_do_not_shrink(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic, fresh = any_kafka.create_topic(partitions=2), any_kafka.create_topic()
     with pytest.raises(errors.InvalidPartitions, match=topic):
         admin.create_partitions({topic: 1})
     with pytest.raises(errors.PartialError) as caught:
@@ -118,8 +118,8 @@ def test_topics_do_not_shrink(admin: karrow.Admin, newest_kafka: AnyKafka) -> No
     assert list(caught.value.results) == [fresh]
 
 
-def test_records_are_deleted(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic(partitions=3)
+def test_records_are_deleted(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic(partitions=3)
     old, new = datetime.now(UTC) - timedelta(days=10), datetime.now(UTC)
     for partition in range(3):
         records = [
@@ -133,9 +133,9 @@ def test_records_are_deleted(admin: karrow.Admin, newest_kafka: AnyKafka) -> Non
 
 
 def test_records_that_do_not_exist_are_not_deleted(
-    admin: karrow.Admin, newest_kafka: AnyKafka
+    admin: karrow.Admin, any_kafka: AnyKafka
 ) -> None:
-    topic = newest_kafka.create_topic()
+    topic = any_kafka.create_topic()
     with pytest.raises(errors.OffsetOutOfRange, match=topic):
         admin.delete_records({(topic, 0): 99})
     with pytest.raises(errors.UnknownTopicOrPartition):
@@ -179,8 +179,8 @@ def test_election_without_a_partition_fails(
         admin.elect_leaders(kind="best")  # type: ignore[arg-type]
 
 
-def test_client_is_shared_and_left_open(newest_kafka: AnyKafka) -> None:
-    with karrow.Client(newest_kafka.bootstrap) as client:
+def test_client_is_shared_and_left_open(any_kafka: AnyKafka) -> None:
+    with karrow.Client(any_kafka.bootstrap) as client:
         with karrow.Admin(client) as admin:
             assert admin.client is client
             admin.list_topics()

@@ -73,8 +73,9 @@ def end(admin: karrow.Admin, transaction: Open) -> None:
     assert admin.client.request("EndTxn", body, to=to).error_code == 0
 
 
-def test_transactions_are_listed_and_described(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+@pytest.mark.since("4.0")
+def test_transactions_are_listed_and_described(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     one, other = begin(admin, topic), begin(admin, topic)
     found = {listed.transactional_id: listed for listed in admin.list_transactions()}
     assert found[one.transactional_id].producer_id == one.producer_id
@@ -94,13 +95,15 @@ def test_transactions_are_listed_and_described(admin: karrow.Admin, newest_kafka
         end(admin, transaction)
 
 
+@pytest.mark.since("3.9")
 def test_unknown_states_are_refused(admin: karrow.Admin) -> None:
     with pytest.raises(errors.ConfigError, match="'Forgotten'"):
         admin.list_transactions(states=["Forgotten"])
 
 
-def test_absent_transactions_are_not_described(admin: karrow.Admin, newest_kafka: AnyKafka) -> None:
-    known, absent = begin(admin, newest_kafka.create_topic()), new_name("absent")
+@pytest.mark.since("4.0")
+def test_absent_transactions_are_not_described(admin: karrow.Admin, any_kafka: AnyKafka) -> None:
+    known, absent = begin(admin, any_kafka.create_topic()), new_name("absent")
     with pytest.raises(errors.TransactionalIdNotFound, match=absent):
         admin.describe_transaction(absent)
     with pytest.raises(errors.PartialError) as caught:
@@ -109,10 +112,11 @@ def test_absent_transactions_are_not_described(admin: karrow.Admin, newest_kafka
     end(admin, known)
 
 
+@pytest.mark.since("4.0")
 def test_producers_are_described_and_their_transaction_aborted(
-    admin: karrow.Admin, newest_kafka: AnyKafka
+    admin: karrow.Admin, any_kafka: AnyKafka
 ) -> None:
-    topic = newest_kafka.create_topic(partitions=2)
+    topic = any_kafka.create_topic(partitions=2)
     transaction = begin(admin, topic)
     found = admin.describe_producers([(topic, 0), (topic, 1)])
     assert found[topic, 1] == ()
@@ -128,10 +132,11 @@ def test_producers_are_described_and_their_transaction_aborted(
         admin.abort_transaction(topic, 0, after)
 
 
+@pytest.mark.since("4.0")
 def test_transaction_of_an_older_producer_is_not_aborted(
-    admin: karrow.Admin, newest_kafka: AnyKafka
+    admin: karrow.Admin, any_kafka: AnyKafka
 ) -> None:
-    topic = newest_kafka.create_topic()
+    topic = any_kafka.create_topic()
     transaction = begin(admin, topic)
     (producer,) = admin.describe_producers([(topic, 0)])[topic, 0]
     older = dataclasses.replace(producer, producer_epoch=producer.producer_epoch - 1)
@@ -141,9 +146,9 @@ def test_transaction_of_an_older_producer_is_not_aborted(
 
 
 def test_producers_of_absent_partitions_are_not_described(
-    admin: karrow.Admin, newest_kafka: AnyKafka
+    admin: karrow.Admin, any_kafka: AnyKafka
 ) -> None:
-    topic = newest_kafka.create_topic()
+    topic = any_kafka.create_topic()
     with pytest.raises(errors.PartialError) as caught:
         admin.describe_producers([(topic, 0), (topic, 1)])
     assert list(caught.value.errors) == [(topic, 1)]

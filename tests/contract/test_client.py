@@ -39,8 +39,8 @@ def fails(*methods: str) -> Callable[[F], F]:
 
 
 @pytest.fixture
-def client(newest_kafka: AnyKafka) -> Iterator[karrow.Client]:
-    with karrow.Client(newest_kafka.bootstrap, client_id="contract", api_timeout=20.0) as client:
+def client(any_kafka: AnyKafka) -> Iterator[karrow.Client]:
+    with karrow.Client(any_kafka.bootstrap, client_id="contract", api_timeout=20.0) as client:
         yield client
 
 
@@ -74,11 +74,12 @@ def test_every_method_has_a_success_and_a_failure() -> None:
 
 
 @succeeds("api_versions", "brokers")
-def test_versions_and_brokers(client: karrow.Client, newest_kafka: AnyKafka) -> None:
+@pytest.mark.since("4.3")
+def test_versions_and_brokers(client: karrow.Client, any_kafka: AnyKafka) -> None:
     assert client.api_versions()["Fetch"] == (4, 18)
     assert client.api_versions(1) == client.api_versions()
     (broker,) = client.brokers()
-    assert (broker.id, f"{broker.host}:{broker.port}") == (1, newest_kafka.bootstrap)
+    assert (broker.id, f"{broker.host}:{broker.port}") == (1, any_kafka.bootstrap)
 
 
 @fails("api_versions")
@@ -96,17 +97,18 @@ def test_unreachable_cluster_is_named(dead: karrow.Client) -> None:
 
 @succeeds("metadata", "cluster_metadata")
 @pytest.mark.parametrize("version", range(14))
+@pytest.mark.since("4.3")
 def test_metadata_in_every_version(
-    client: karrow.Client, newest_kafka: AnyKafka, version: int
+    client: karrow.Client, any_kafka: AnyKafka, version: int
 ) -> None:
-    topic = newest_kafka.create_topic(partitions=2)
+    topic = any_kafka.create_topic(partitions=2)
     found = client.metadata([topic], api_version=version)
     assert set(found.topics) == {topic}
     assert set(found.topics[topic].partitions) == {0, 1}
     assert found.topics[topic].partitions[1].leader == 1
     assert found.topics[topic].error is None
     assert (found.topics[topic].topic_id is not None) is (version >= 10)
-    assert found.cluster_id == (newest_kafka.cluster_id if version >= 2 else None)
+    assert found.cluster_id == (any_kafka.cluster_id if version >= 2 else None)
     assert topic in client.cluster_metadata().topics
 
 
@@ -123,10 +125,7 @@ def test_metadata_asks_without_creating(client: karrow.Client) -> None:
 def test_metadata_creates_when_told(client: karrow.Client) -> None:
     name = new_name("created")
     client.metadata([name], create=True)
-    deadline = time.monotonic() + 20
-    while name not in client.metadata().topics:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: name in client.metadata().topics)
 
 
 # ---- records
@@ -135,9 +134,9 @@ def test_metadata_creates_when_told(client: karrow.Client) -> None:
 @succeeds("produce", "fetch")
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_records_come_back(
-    client: karrow.Client, newest_kafka: AnyKafka, compression: str | None
+    client: karrow.Client, any_kafka: AnyKafka, compression: str | None
 ) -> None:
-    topic = newest_kafka.create_topic(config=FOR_EVER)
+    topic = any_kafka.create_topic(config=FOR_EVER)
     written = client.produce(
         topic,
         [
@@ -167,34 +166,28 @@ def test_records_come_back(
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_produce_in_every_version(
-    client: karrow.Client, newest_kafka: AnyKafka, version: int
-) -> None:
-    topic = newest_kafka.create_topic()
+@pytest.mark.since("4.3")
+def test_produce_in_every_version(client: karrow.Client, any_kafka: AnyKafka, version: int) -> None:
+    topic = any_kafka.create_topic()
     for acks in ("all", 1):
         client.produce(topic, [b"x"], partition=0, acks=acks, api_version=version)
     (silent,) = client.produce(topic, [b"x"], partition=0, acks=0, api_version=version)
     assert silent.offset is None
-    deadline = time.monotonic() + 10
-    while client.latest_offset(topic, 0) < 3:
-        assert time.monotonic() < deadline
+    eventually(lambda: client.latest_offset(topic, 0) == 3)
 
 
-def test_unanswered_records_are_written_before_the_end(newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic(config={"max.message.bytes": "50000000"})
-    with karrow.Client(newest_kafka.bootstrap) as client:
+def test_unanswered_records_are_written_before_the_end(any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic(config={"max.message.bytes": "50000000"})
+    with karrow.Client(any_kafka.bootstrap) as client:
         client.produce(topic, [b"x" * 20_000_000], partition=0, acks=0)
-    with karrow.Client(newest_kafka.bootstrap) as client:
-        deadline = time.monotonic() + 10
-        while client.latest_offset(topic, 0) == 0:
-            assert time.monotonic() < deadline
+    with karrow.Client(any_kafka.bootstrap) as client:
+        eventually(lambda: client.latest_offset(topic, 0) == 1)
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_fetch_in_every_version(
-    client: karrow.Client, newest_kafka: AnyKafka, version: int
-) -> None:
-    topic = newest_kafka.create_topic()
+@pytest.mark.since("4.3")
+def test_fetch_in_every_version(client: karrow.Client, any_kafka: AnyKafka, version: int) -> None:
+    topic = any_kafka.create_topic()
     client.produce(topic, [b"0", b"1", b"2"], partition=0)
     found = client.fetch(topic, 0, 1, api_version=version)
     assert [record.value for record in found.records] == [b"1", b"2"]
@@ -202,8 +195,9 @@ def test_fetch_in_every_version(
 
 
 @fails("produce")
-def test_produce_refuses(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+@pytest.mark.since("4.3")
+def test_produce_refuses(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     with pytest.raises(errors.UnknownTopicOrPartition, match="partitions 0 to 0"):
         client.produce(topic, [b"x"], partition=7, retries=0)
     with pytest.raises(errors.InvalidRequiredAcks):
@@ -221,12 +215,12 @@ def test_produce_refuses(client: karrow.Client, newest_kafka: AnyKafka) -> None:
     assert client.latest_offset(topic, 0) == 0
 
 
-def test_produce_of_nothing_writes_nothing(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    assert client.produce(newest_kafka.create_topic(), []) == []
+def test_produce_of_nothing_writes_nothing(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    assert client.produce(any_kafka.create_topic(), []) == []
 
 
-def test_partitioners_choose(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic(partitions=5)
+def test_partitioners_choose(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic(partitions=5)
     keys = [f"key-{number}" for number in range(20)]
     by_hash = client.produce(topic, [(key, b"v") for key in keys])
     assert [one.partition for one in by_hash] == [
@@ -247,32 +241,32 @@ def test_produce_creates_the_topic_if_the_broker_does(client: karrow.Client) -> 
     assert client.produce_one(new_name("auto"), b"v", partition=0).offset == 0
 
 
-def test_produce_creates_nothing_when_told_so(newest_kafka: AnyKafka) -> None:
+def test_produce_creates_nothing_when_told_so(any_kafka: AnyKafka) -> None:
     name = new_name("absent")
-    with karrow.Client(newest_kafka.bootstrap, allow_auto_topic_creation=False) as client:
+    with karrow.Client(any_kafka.bootstrap, allow_auto_topic_creation=False) as client:
         with pytest.raises(errors.UnknownTopicOrPartition, match="does not exist"):
             client.produce_one(name, b"v")
         assert name not in client.metadata().topics
 
 
 @succeeds("produce_one")
-def test_produce_one(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+def test_produce_one(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     place = client.produce_one(topic, "v", key="k", headers=[("a", b"b")], timestamp_ms=5)
     assert (place.topic, place.partition, place.offset, place.timestamp_ms) == (topic, 0, 0, 5)
 
 
 @fails("produce_one")
-def test_produce_one_refused_by_the_broker(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic(config={"cleanup.policy": "compact"})
+def test_produce_one_refused_by_the_broker(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic(config={"cleanup.policy": "compact"})
     with pytest.raises(errors.InvalidRecord, match="record 0") as caught:
         client.produce_one(topic, b"no key")
     assert caught.value.context["topic"] == topic
 
 
 @fails("fetch")
-def test_fetch_fails(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+def test_fetch_fails(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     with pytest.raises(errors.OffsetOutOfRange) as caught:
         client.fetch(topic, 0, 10)
     assert (caught.value.context["topic"], caught.value.context["partition"]) == (topic, 0)
@@ -282,8 +276,8 @@ def test_fetch_fails(client: karrow.Client, newest_kafka: AnyKafka) -> None:
     assert time.monotonic() - start < 5
 
 
-def test_fetch_chooses_partition_and_offset(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic(partitions=3)
+def test_fetch_chooses_partition_and_offset(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic(partitions=3)
     client.produce(topic, [b"a"], partition=0)
     client.produce(topic, [b"b", b"c"], partition=1)
     found = client.fetch(topic)
@@ -292,22 +286,22 @@ def test_fetch_chooses_partition_and_offset(client: karrow.Client, newest_kafka:
     assert [r.value for r in client.fetch(topic, 1, "earliest").records] == [b"b", b"c"]
 
 
-def test_fetch_waits_for_records(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+def test_fetch_waits_for_records(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     start = time.monotonic()
     assert client.fetch(topic, 0, 0, max_wait=0.7).records == []
     assert 0.6 < time.monotonic() - start < 5
 
 
 @succeeds("fetch_all")
-def test_fetch_all(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+def test_fetch_all(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     for number in range(20):
         client.produce(topic, [b"%d" % number] * 10, partition=0)
     found = client.fetch_all(topic, 0, max_bytes=300)
     assert [record.offset for record in found.records] == list(range(200))
     assert (found.next_offset, found.high_watermark) == (200, 200)
-    assert client.fetch_all(newest_kafka.create_topic(), 0).records == []
+    assert client.fetch_all(any_kafka.create_topic(), 0).records == []
 
 
 @fails("fetch_all")
@@ -316,12 +310,12 @@ def test_fetch_all_of_nothing(client: karrow.Client) -> None:
         client.fetch_all(new_name("absent"), 0)
 
 
-def test_aborted_data_is_left_out(client: karrow.Client, newest_kafka: AnyKafka) -> None:
+def test_aborted_data_is_left_out(client: karrow.Client, any_kafka: AnyKafka) -> None:
     import confluent_kafka  # noqa: PLC0415
 
-    topic = newest_kafka.create_topic()
+    topic = any_kafka.create_topic()
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": newest_kafka.bootstrap, "transactional.id": new_name("tx")}
+        {"bootstrap.servers": any_kafka.bootstrap, "transactional.id": new_name("tx")}
     )
     producer.init_transactions()
     for value, ends_well in ((b"good", True), (b"bad", False), (b"fine", True)):
@@ -342,8 +336,9 @@ def test_aborted_data_is_left_out(client: karrow.Client, newest_kafka: AnyKafka)
 
 @succeeds("list_offsets", "earliest_offset", "latest_offset")
 @pytest.mark.parametrize("version", [*range(1, 12), None])
-def test_offsets(client: karrow.Client, newest_kafka: AnyKafka, version: int | None) -> None:
-    topic = newest_kafka.create_topic(partitions=2, config=FOR_EVER)
+@pytest.mark.since("4.3")
+def test_offsets(client: karrow.Client, any_kafka: AnyKafka, version: int | None) -> None:
+    topic = any_kafka.create_topic(partitions=2, config=FOR_EVER)
     base = datetime(2024, 1, 1, tzinfo=UTC)
     stamps = [int((base + timedelta(hours=n)).timestamp() * 1000) for n in (0, 2, 1)]
     client.produce(topic, [karrow.Record(value=b"v", timestamp_ms=t) for t in stamps], partition=0)
@@ -365,8 +360,9 @@ def test_offsets(client: karrow.Client, newest_kafka: AnyKafka, version: int | N
 
 
 @fails("list_offsets", "earliest_offset", "latest_offset", "offsets_before")
-def test_offsets_fail(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+@pytest.mark.since("4.3")
+def test_offsets_fail(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     with pytest.raises(karrow.errors.PartialError) as caught:
         client.list_offsets({(topic, 0): "latest", (topic, 9): "latest"})
     assert caught.value.results[topic, 0].offset == 0
@@ -388,10 +384,11 @@ def test_offsets_fail(client: karrow.Client, newest_kafka: AnyKafka) -> None:
 
 @succeeds("commit_offsets", "committed_offsets")
 @pytest.mark.parametrize("version", range(2, 11))
+@pytest.mark.since("4.3")
 def test_committed_offsets_come_back(
-    client: karrow.Client, newest_kafka: AnyKafka, version: int
+    client: karrow.Client, any_kafka: AnyKafka, version: int
 ) -> None:
-    topic, group = newest_kafka.create_topic(partitions=3), new_name("group")
+    topic, group = any_kafka.create_topic(partitions=3), new_name("group")
     client.commit_offsets(
         group,
         {(topic, 0): 5, (topic, 1): (6, "note"), (topic, 2): CommittedOffset(7, leader_epoch=0)},
@@ -406,15 +403,15 @@ def test_committed_offsets_come_back(
     assert len(client.committed_offsets(group, {topic: [0, 2]}, stable=True)) == 2
 
 
-def test_retention_travels_where_it_exists(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic, group = newest_kafka.create_topic(), new_name("group")
+def test_retention_travels_where_it_exists(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic, group = any_kafka.create_topic(), new_name("group")
     client.commit_offsets(group, {(topic, 0): 1}, retention=3600.0)
     with pytest.raises(errors.UnsupportedVersion, match="retention time, which takes v2 to v4"):
         client.commit_offsets(group, {(topic, 0): 1}, retention=3600.0, api_version=8)
 
 
-def test_default_group(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+def test_default_group(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     with pytest.raises(errors.ConfigError, match="no group is named"):
         client.committed_offsets()
     client.default_group = new_name("group")
@@ -423,8 +420,9 @@ def test_default_group(client: karrow.Client, newest_kafka: AnyKafka) -> None:
 
 
 @fails("commit_offsets", "committed_offsets")
-def test_commit_fails(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic, group = newest_kafka.create_topic(), new_name("group")
+@pytest.mark.since("4.3")
+def test_commit_fails(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic, group = any_kafka.create_topic(), new_name("group")
     with pytest.raises(errors.PartialError) as caught:
         client.commit_offsets(group, {(topic, 0): 1, (topic, 99): 1}, api_version=9, retries=0)
     assert list(caught.value.errors) == [(topic, 99)]
@@ -439,8 +437,8 @@ def test_commit_fails(client: karrow.Client, newest_kafka: AnyKafka) -> None:
 
 
 @succeeds("unread_offsets")
-def test_unread_offsets(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic, group = newest_kafka.create_topic(partitions=2), new_name("group")
+def test_unread_offsets(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic, group = any_kafka.create_topic(partitions=2), new_name("group")
     client.produce(topic, [b"x"] * 3, partition=0)
     client.produce(topic, [b"x"] * 2, partition=1)
     client.commit_offsets(group, {(topic, 0): 1})
@@ -457,6 +455,7 @@ def test_unread_offsets_of_nothing(client: karrow.Client) -> None:
 
 @succeeds("find_coordinator")
 @pytest.mark.parametrize("version", range(7))
+@pytest.mark.since("3.9")
 def test_coordinator_is_found(client: karrow.Client, version: int) -> None:
     found = client.find_coordinator("g", api_version=version)
     assert found.broker is not None
@@ -474,8 +473,9 @@ def test_coordinator_of_a_transaction_takes_version_1(client: karrow.Client) -> 
 @succeeds("join_group", "sync_group", "heartbeat", "leave_group", "default_protocol")
 @succeeds("list_groups", "describe_group")
 @pytest.mark.parametrize("version", range(10))
-def test_a_member_lives(client: karrow.Client, newest_kafka: AnyKafka, version: int) -> None:
-    topic, group = newest_kafka.create_topic(partitions=2), new_name("group")
+@pytest.mark.since("4.3")
+def test_a_member_lives(client: karrow.Client, any_kafka: AnyKafka, version: int) -> None:
+    topic, group = any_kafka.create_topic(partitions=2), new_name("group")
     protocol = client.default_protocol("range", 0, [topic], b"mine")
     joined = client.join_group(group, [protocol], api_version=version)
     assert joined.is_leader
@@ -503,14 +503,12 @@ def test_a_member_lives(client: karrow.Client, newest_kafka: AnyKafka, version: 
     assert client.describe_group(group).state == "Empty"
 
 
-def test_two_members_share_a_group_and_a_client(
-    client: karrow.Client, newest_kafka: AnyKafka
-) -> None:
+def test_two_members_share_a_group_and_a_client(client: karrow.Client, any_kafka: AnyKafka) -> None:
     """Each join waits for the other, so they must not wait on one connection."""
-    topic, group = newest_kafka.create_topic(partitions=2), new_name("group")
+    topic, group = any_kafka.create_topic(partitions=2), new_name("group")
 
     async def main() -> None:
-        async with karrow.AsyncClient(newest_kafka.bootstrap) as both:
+        async with karrow.AsyncClient(any_kafka.bootstrap) as both:
             protocol = [both.default_protocol("range", 0, [topic])]
             first = await both.join_group(group, protocol)
             joining = asyncio.create_task(both.join_group(group, protocol))
@@ -538,8 +536,8 @@ def test_two_members_share_a_group_and_a_client(
     asyncio.run(main())
 
 
-def test_static_member(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic, group = newest_kafka.create_topic(), new_name("group")
+def test_static_member(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic, group = any_kafka.create_topic(), new_name("group")
     protocol = client.default_protocol("range", 0, [topic])
     joined = client.join_group(group, [protocol], instance_id="i-1")
     again = client.join_group(group, [protocol], instance_id="i-1")
@@ -552,6 +550,7 @@ def test_static_member(client: karrow.Client, newest_kafka: AnyKafka) -> None:
 
 
 @fails("join_group", "sync_group", "heartbeat", "leave_group", "list_groups", "describe_group")
+@pytest.mark.since("4.3")
 def test_groups_fail(client: karrow.Client) -> None:
     group = new_name("group")
     protocol = client.default_protocol("range", 0, ["t"])
@@ -573,10 +572,9 @@ def test_groups_fail(client: karrow.Client) -> None:
     assert client.describe_group(group, api_version=5).state == "Dead"
 
 
-def test_group_of_the_new_protocol_is_described(
-    client: karrow.Client, newest_kafka: AnyKafka
-) -> None:
-    topic, group = newest_kafka.create_topic(), new_name("group")
+@pytest.mark.since("4.3")
+def test_group_of_the_new_protocol_is_described(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic, group = any_kafka.create_topic(), new_name("group")
     member = str(uuid.uuid4())
     body = {
         "group_id": group,
@@ -628,8 +626,8 @@ def test_deleting_an_absent_topic_fails_at_once(client: karrow.Client) -> None:
 
 
 @fails("create_topic", "create_topics", "delete_topic", "delete_topics")
-def test_topics_fail(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic, fresh = newest_kafka.create_topic(), new_name("topic")
+def test_topics_fail(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic, fresh = any_kafka.create_topic(), new_name("topic")
     with pytest.raises(errors.TopicAlreadyExists) as caught:
         client.create_topic(topic)
     assert caught.value.context["topic"] == topic
@@ -650,8 +648,9 @@ def test_topics_fail(client: karrow.Client, newest_kafka: AnyKafka) -> None:
 
 
 @succeeds("request", "close")
-def test_request_goes_anywhere(client: karrow.Client, newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
+@pytest.mark.since("3.9")
+def test_request_goes_anywhere(client: karrow.Client, any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
     for node in (
         Node.any(),
         Node.random(),
@@ -662,13 +661,14 @@ def test_request_goes_anywhere(client: karrow.Client, newest_kafka: AnyKafka) ->
         Node.transaction_coordinator("t"),
     ):
         answer = client.request("DescribeCluster", {}, to=node, api_version=0)
-        assert answer.cluster_id == newest_kafka.cluster_id
+        assert answer.cluster_id == any_kafka.cluster_id
     before = client.correlation_id
     client.request("DescribeCluster")
     assert client.correlation_id > before >= 0
 
 
 @fails("request")
+@pytest.mark.since("4.3")
 def test_request_fails(client: karrow.Client) -> None:
     with pytest.raises(errors.LocalProtocolError, match="did you mean 'Fetch'"):
         client.request("Fatch")
@@ -689,8 +689,8 @@ def test_client_without_a_bootstrap_is_refused() -> None:
         karrow.Client("b1", clientid="x")  # type: ignore[call-arg]
 
 
-def test_closed_client_says_so(newest_kafka: AnyKafka) -> None:
-    client = karrow.Client(newest_kafka.bootstrap)
+def test_closed_client_says_so(any_kafka: AnyKafka) -> None:
+    client = karrow.Client(any_kafka.bootstrap)
     client.brokers()
     client.close()
     client.close()

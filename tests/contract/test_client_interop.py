@@ -32,11 +32,11 @@ def confluent_consumer(cluster: AnyKafka, name: str) -> Any:
     )
 
 
-def test_offsets_travel_between_clients(newest_kafka: AnyKafka) -> None:
-    topic, name = newest_kafka.create_topic(), group()
-    with karrow.Client(newest_kafka.bootstrap) as client:
+def test_offsets_travel_between_clients(any_kafka: AnyKafka) -> None:
+    topic, name = any_kafka.create_topic(), group()
+    with karrow.Client(any_kafka.bootstrap) as client:
         client.commit_offsets(name, {(topic, 0): (17, "from karrow")})
-        theirs = confluent_consumer(newest_kafka, name)
+        theirs = confluent_consumer(any_kafka, name)
         place = confluent_kafka.TopicPartition(topic, 0)
         (seen,) = theirs.committed([place], timeout=20)
         assert seen.offset == 17
@@ -45,17 +45,17 @@ def test_offsets_travel_between_clients(newest_kafka: AnyKafka) -> None:
         assert client.committed_offsets(name, [topic])[TopicPartition(topic, 0)].offset == 23
 
         python = kafka_python.KafkaConsumer(
-            bootstrap_servers=newest_kafka.bootstrap, group_id=name, enable_auto_commit=False
+            bootstrap_servers=any_kafka.bootstrap, group_id=name, enable_auto_commit=False
         )
         assert python.committed(kafka_python.TopicPartition(topic, 0)) == 23
         python.close()
 
 
-def test_groups_are_described_the_same(newest_kafka: AnyKafka) -> None:
-    topic, name = newest_kafka.create_topic(partitions=2), group()
-    theirs = confluent_consumer(newest_kafka, name)
+def test_groups_are_described_the_same(any_kafka: AnyKafka) -> None:
+    topic, name = any_kafka.create_topic(partitions=2), group()
+    theirs = confluent_consumer(any_kafka, name)
     theirs.subscribe([topic])
-    with karrow.Client(newest_kafka.bootstrap) as client:
+    with karrow.Client(any_kafka.bootstrap) as client:
         while not theirs.assignment():
             theirs.poll(0.2)
         described = client.describe_group(name)
@@ -72,7 +72,7 @@ def test_groups_are_described_the_same(newest_kafka: AnyKafka) -> None:
             member_id=joined.member_id,
             assignments={joined.member_id: {topic: [1]}},
         )
-        admin = AdminClient({"bootstrap.servers": newest_kafka.bootstrap})
+        admin = AdminClient({"bootstrap.servers": any_kafka.bootstrap})
         found = admin.describe_consumer_groups([name])[name].result(20)
         (member,) = found.members
         assigned = [(one.topic, one.partition) for one in member.assignment.topic_partitions]
@@ -80,16 +80,16 @@ def test_groups_are_described_the_same(newest_kafka: AnyKafka) -> None:
         client.leave_group(name, joined.member_id)
 
 
-def test_records_travel_between_clients(newest_kafka: AnyKafka) -> None:
-    topic = newest_kafka.create_topic()
-    producer = confluent_kafka.Producer({"bootstrap.servers": newest_kafka.bootstrap})
+def test_records_travel_between_clients(any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
+    producer = confluent_kafka.Producer({"bootstrap.servers": any_kafka.bootstrap})
     producer.produce(topic, b"theirs", key=b"k", headers=[("h", b"1")], partition=0)
     producer.flush(20)
-    with karrow.Client(newest_kafka.bootstrap) as client:
+    with karrow.Client(any_kafka.bootstrap) as client:
         (record,) = client.fetch(topic, 0, 0).records
         assert (record.key, record.value, record.headers) == (b"k", b"theirs", (("h", b"1"),))
         client.produce_one(topic, b"ours", key=b"o", partition=0, compression="zstd")
-    theirs = confluent_consumer(newest_kafka, group())
+    theirs = confluent_consumer(any_kafka, group())
     theirs.assign([confluent_kafka.TopicPartition(topic, 0, 1)])
     message = theirs.poll(20)
     assert (message.key(), message.value()) == (b"o", b"ours")
