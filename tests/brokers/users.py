@@ -35,7 +35,7 @@ def login_modules() -> dict[str, str]:
 
 def unsecured_token(subject: str, lifetime: float = 3600.0) -> str:
     """An unsigned token, which the OAUTHBEARER listeners accept until it expires."""
-    now = time.time()
+    now = int(time.time())  # whole: rounded up, it would lie in the broker's future
     claims = {"sub": subject, "iat": now, "exp": now + lifetime}
     return f"{_part({'alg': 'none'})}.{_part(claims)}."
 

@@ -129,7 +129,7 @@ def test_slow_broker_delays_nobody_but_its_own_partitions(kafka_three: KafkaClus
             await asyncio.sleep(0.1)
             start = time.monotonic()
             for number in others:
-                await client.produce_one(topic, b"v", partition=number, acks=1)
+                await client.produce_one(topic, b"v", partition=number)
                 assert (await client.fetch(topic, number, 0)).records
             await client.metadata([topic])
             # What goes to the slow broker's coordinator has a connection of its own.

@@ -82,6 +82,9 @@ class KafkaPythonConsumer:
             heartbeat_interval_ms=HEARTBEAT_MS,
             fetch_max_wait_ms=50,
         )
+        # Else it may join, and as the leader assign, before it knows the topic's partitions; the
+        # delay of a real broker's first rebalance hides that.
+        self._consumer.partitions_for_topic(topic)
 
     def poll(self) -> list[bytes]:
         found = self._consumer.poll(timeout_ms=int(MOMENT * 1000))
