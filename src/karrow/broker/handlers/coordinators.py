@@ -20,7 +20,7 @@ def find_coordinator(call: Call, body: FindCoordinatorRequest) -> FindCoordinato
     one = _find(call, body.key, body.key_type)
     return FindCoordinatorResponse(
         error_code=one.error_code,
-        error_message=one.error_message,
+        error_message=one.error_message or "NONE",
         node_id=one.node_id,
         host=one.host,
         port=one.port,
@@ -31,8 +31,6 @@ def _find(call: Call, key: str, kind: int) -> Found:
     try:
         if kind not in KINDS:
             raise errors.InvalidRequest(f"coordinators of kind {kind} are not known here")
-        if not key and kind == 1:
-            raise errors.InvalidRequest("a transaction's id must not be empty")
         node = call.cluster.coordinator_of(key, kind)
         return Found(key=key, node_id=node.node_id, host=node.host, port=node.port)
     except errors.BrokerError as error:

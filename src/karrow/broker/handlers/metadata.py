@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from karrow import errors
 from karrow.broker.call import Call, handles
+from karrow.broker.cluster import check_name
 from karrow.broker.rights import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, UNKNOWN
 from karrow.broker.topic import NO_LEADER, Topic
 from karrow.wire.messages import MetadataRequest, MetadataResponse
@@ -22,11 +23,16 @@ def metadata(call: Call, body: MetadataRequest) -> MetadataResponse:
     cluster = call.cluster
     rights = TOPIC_OPERATIONS if body.include_topic_authorized_operations else UNKNOWN
     wants_all = body.topics is None or (call.version == 0 and not body.topics)
+    if call.version < FIRST_BY_ID and any(_is_by_id(item) for item in body.topics or []):
+        code = errors.InvalidRequest.code
+        refused = [TopicInfo(error_code=code, name=item.name or "") for item in body.topics or []]
+        return MetadataResponse(topics=refused)
     if wants_all:
         topics = [topic_info(call, topic) for topic in cluster.topics.values()]
     else:
         create = call.version < 4 or body.allow_auto_topic_creation
-        topics = [_asked(call, item, create=create) for item in body.topics or []]
+        wanted = {(item.name, item.topic_id): item for item in body.topics or []}
+        topics = [_asked(call, item, create=create) for item in wanted.values()]
     for topic in topics:
         if topic.error_code == 0:
             topic.topic_authorized_operations = rights
@@ -67,17 +73,22 @@ def topic_info(call: Call, topic: Topic) -> TopicInfo:
 
 def _asked(call: Call, item: Wanted, *, create: bool) -> TopicInfo:
     cluster = call.cluster
-    if call.version < FIRST_BY_ID and (item.name is None or item.topic_id != NO_UUID):
-        return TopicInfo(error_code=errors.InvalidRequest.code, name=item.name or "")
+    by_id = item.topic_id != NO_UUID
     try:
-        if item.topic_id != NO_UUID:
+        if by_id:
             found = cluster.topic_by_id(item.topic_id)
             call.check_fault(found.name)
             return topic_info(call, found)
         name = item.name or ""
         call.check_fault(name)
+        check_name(name)
         if name not in cluster.topics and create and cluster.auto_create_topics:
             cluster.create_topic(name)
         return topic_info(call, cluster.topic(name))
     except errors.BrokerError as error:
-        return TopicInfo(error_code=error.code, name=item.name, topic_id=item.topic_id)
+        named = None if by_id else item.name or ""
+        return TopicInfo(error_code=error.code, name=named, topic_id=item.topic_id)
+
+
+def _is_by_id(item: Wanted) -> bool:
+    return item.name is None or item.topic_id != NO_UUID
