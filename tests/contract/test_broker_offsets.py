@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.brokers import KafkaCluster
 from tests.contract.reading import Reader
 from tests.contract.transactional import Producer, batch, name_of, new_id
 from tests.fix_admin import eventually
@@ -188,3 +189,52 @@ def test_epochs_end_where_the_log_does(any_kafka: AnyKafka, reader: Reader) -> N
             current = {"current_leader_epoch": 1}
             disputed = epoch_end(reader, topic, 0, version, **current)
             assert disputed == ("UNKNOWN_LEADER_EPOCH", -1, -1)
+
+
+def restart(any_kafka: AnyKafka, topic: str) -> int:
+    """Let the leader of a topic begin a new epoch; gives that."""
+    if isinstance(any_kafka.broker, KafkaCluster):
+        if any_kafka.number < FOUR:
+            pytest.skip("a broker that comes back soon goes on leading")
+        any_kafka.broker.node(1).kill()
+        any_kafka.broker.heal()
+    else:
+        any_kafka.broker.move_leader(topic, 0)
+
+    def epoch() -> int:
+        with any_kafka.connect() as connection:
+            body = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+            part = connection.request("Metadata", body, 7).topics[0].partitions[0]
+            return int(part.leader_epoch) if part.error_code == 0 else 0
+
+    eventually(epoch)
+    return epoch()
+
+
+@pytest.mark.slow
+def test_who_believes_in_an_older_leader_is_fenced(any_kafka: AnyKafka) -> None:
+    topic = filled(any_kafka)
+    epoch = restart(any_kafka, topic)
+    old, known = {"current_leader_epoch": 0}, {"current_leader_epoch": epoch}
+    with Reader(any_kafka) as reader:
+        version = reader.connection.newest("ListOffsets")
+        fenced = ("FENCED_LEADER_EPOCH", -1, -1, -1)
+        assert found(reader, topic, {"timestamp": LATEST, **old}, version) == fenced
+        place = {"timestamp": LATEST, **known}
+        assert found(reader, topic, place, version) == ("NONE", -1, 3, epoch)
+        for fetch in range(9, reader.connection.newest("Fetch") + 1):
+            refused = reader.read(topic, {"fetch_offset": 0, **old}, fetch)
+            assert refused.error == "FENCED_LEADER_EPOCH"
+            assert reader.read(topic, {"fetch_offset": 0, **known}, fetch).error == "NONE"
+        assert epoch_end(reader, topic, 0, 3, **old) == ("FENCED_LEADER_EPOCH", -1, -1)
+        assert epoch_end(reader, topic, 0, 3) == ("NONE", 0, 3)
+        # The epoch has begun where the older one ended, and has written nothing.
+        assert epoch_end(reader, topic, epoch, 3) == ("NONE", epoch, 3)
+        assert found(reader, topic, EARLIEST, version) == ("NONE", -1, 0, 0)
+        reader.produce(topic, b"new")
+        assert epoch_end(reader, topic, 0, 3) == ("NONE", 0, 3)
+        assert epoch_end(reader, topic, epoch, 3) == ("NONE", epoch, 4)
+        gone = {"fetch_offset": 4, "last_fetched_epoch": 0}
+        reader.send_fetch({(topic, 0): gone})
+        item = reader.connection.receive().responses[0].partitions[0]
+        assert (item.diverging_epoch.epoch, item.diverging_epoch.end_offset) == (0, 3)

@@ -121,3 +121,23 @@ def test_a_hidden_node_answers_but_is_not_shown(broker: karrow.Broker) -> None:
 def test_unknown_nodes_are_named(broker: karrow.Broker) -> None:
     with pytest.raises(errors.ConfigError, match="the ids are 1, 2, 3"):
         broker.kill_node(9)
+
+
+def test_readers_at_the_wrong_node_are_told_so_in_every_version(broker: karrow.Broker) -> None:
+    broker.create_topic("single", partitions=1, replication_factor=1)
+    addresses = broker.bootstrap.split(",")
+    with karrow.Client(broker.bootstrap) as client:
+        wrong = next(id_ for id_ in (1, 2, 3) if id_ != leaders(client, "single")[0])
+        topic_id = client.metadata(["single"]).topics["single"].topic_id
+    host, port = addresses[wrong - 1].rsplit(":", 1)
+    item = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    with RawConnection(host, int(port)) as connection:
+        for version in range(4, connection.newest("Fetch") + 1):
+            named = {"topic_id": topic_id} if version >= 13 else {"topic": "single"}
+            topics = [{**named, "partitions": [item]}]
+            body = {"max_wait_ms": 0, "max_bytes": 1000, "topics": topics}
+            answer = connection.request("Fetch", body, version)
+            (partition,) = answer.responses[0].partitions
+            assert partition.error_code == errors.NotLeaderOrFollower.code
+            assert bool(answer.node_endpoints) is (version >= 16)
+            assert (partition.current_leader.leader_id > 0) is (version >= 16)

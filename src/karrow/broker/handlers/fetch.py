@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PartitionAnswer = FetchResponse.PartitionData
 Leader = FetchResponse.LeaderIdAndEpoch
 COMMITTED = 1
+# Who leads instead, from this version on and with these errors.
+HINTING = 16
+HINTED = (errors.NotLeaderOrFollower, errors.FencedLeaderEpoch)
 ABSENT = {errors.UnknownTopicOrPartition.code, errors.UnknownTopicId.code}
 
 
@@ -114,7 +117,7 @@ def _read(
             log_start_offset=-1,
             records=b"",
         )
-        if isinstance(error, (errors.NotLeaderOrFollower, errors.FencedLeaderEpoch)):
+        if call.version >= HINTING and isinstance(error, HINTED):
             known = call.cluster.partition(_name(call, item), item.partition)
             answer.current_leader = Leader(leader_id=known.leader, leader_epoch=known.leader_epoch)
         return answer
