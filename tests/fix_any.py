@@ -13,8 +13,10 @@ APIs they forget.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,10 +132,33 @@ def _opened(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
             yield AnyKafka(request.param.rpartition(".")[0], cluster)
         return
     version = request.param.removeprefix(EMBEDDED)
-    with Broker(version=version) as broker:
+    with _without_complaints(), Broker(version=version) as broker:
         yield AnyKafka(version, broker)
         if version == SIBLINGS[NEWEST]:
             note(request, broker)
+
+
+class _Complaints(logging.Handler):
+    """What the embedded broker says when a handler of it has failed."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(self.format(record))
+
+
+@contextmanager
+def _without_complaints() -> Iterator[None]:
+    """A broker that answers UNKNOWN_SERVER_ERROR or hangs up by mistake says so in its log."""
+    complaints, logger = _Complaints(), logging.getLogger("karrow.broker")
+    logger.addHandler(complaints)
+    try:
+        yield
+    finally:
+        logger.removeHandler(complaints)
+    assert complaints.texts == []
 
 
 def note(request: pytest.FixtureRequest, broker: Broker) -> None:
@@ -176,7 +201,7 @@ class SecuredKafka:
 def secured_kafka(request: pytest.FixtureRequest) -> Iterator[SecuredKafka]:
     """The embedded broker and the newest real one, where users have to log in."""
     if request.param.startswith(EMBEDDED):
-        with Broker(sasl=PASSWORDS) as broker:
+        with _without_complaints(), Broker(sasl=PASSWORDS) as broker:
             yield SecuredKafka(broker.bootstrap)
             note(request, broker)
         return
