@@ -12,7 +12,7 @@ import pytest
 import karrow
 from karrow import errors
 from karrow.broker.threaded import Broker
-from karrow.types import ScramInfo, ScramMechanism
+from karrow.types import Node, ScramInfo, ScramMechanism
 from tests.fix_admin import OPTIONS, eventually, new_name
 from tests.fix_any import note
 from tests.fix_kafka import own_kafka
@@ -30,7 +30,7 @@ class Secured:
     options: dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=["embedded", "real"])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
 def secured(request: pytest.FixtureRequest) -> Iterator[Secured]:
     if request.param == "embedded":
         with Broker(sasl={"root": "root-secret"}) as broker:
@@ -111,3 +111,29 @@ def test_no_password_is_seen(
             admin.alter_scram_user(new_name("user"), CANARY, iterations=1)
     assert said
     assert CANARY not in f"{said!r} {caplog.text}"
+
+
+def test_user_is_altered_once_in_a_request(admin: karrow.Admin) -> None:
+    user = new_name("user")
+
+    def alter(*mechanisms: int) -> str:
+        changes = [
+            {
+                "name": user,
+                "mechanism": mechanism,
+                "iterations": 4096,
+                "salt": b"salt",
+                "salted_password": bytes(32),
+            }
+            for mechanism in mechanisms
+        ]
+        body = {"deletions": [], "upsertions": changes}
+        answer = admin.client.request("AlterUserScramCredentials", body, to=Node.controller())
+        (result,) = answer.results
+        return errors.for_code(result.error_code).name if result.error_code else "NONE"
+
+    assert alter(SHA_256, SHA_512) == alter(SHA_256, SHA_256) == "DUPLICATE_RESOURCE"
+    assert alter(0) == alter(9) == "UNSUPPORTED_SASL_MECHANISM"
+    assert alter(SHA_256) == alter(SHA_512) == "NONE"
+    eventually(lambda: user in admin.describe_scram_users())
+    assert len(admin.describe_scram_user(user).credentials) == 2

@@ -53,16 +53,23 @@ def describe_users(
 def alter_users(
     call: Call, body: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Each user succeeds or fails as a whole."""
+    """Each user succeeds or fails as a whole.
+
+    Brokers with a quorum take one change of a user at a time, others one of each mechanism.
+    """
     pairs = [(item.name, item.mechanism) for item in body.deletions]
     pairs += [(item.name, item.mechanism) for item in body.upsertions]
-    twice = {pair for pair, times in Counter(pairs).items() if times > 1}
+    by_user = call.cluster.release.forwards
+    counts = Counter((name, 0 if by_user else mechanism) for name, mechanism in pairs)
+    twice = {name for (name, _), times in counts.items() if times > 1}
     results = []
     for user in dict.fromkeys(name for name, _ in pairs):
-        answer = Altered(user=user)
+        answer = Altered(user=user, error_message=None)
         try:
-            if any(name == user for name, _ in twice):
-                raise errors.DuplicateResource("a user credential cannot be altered twice at once")
+            if user in twice:
+                raise errors.DuplicateResource(
+                    "A user credential cannot be altered twice in the same request"
+                )
             _alter(call, body, user)
         except errors.BrokerError as error:
             answer.error_code, answer.error_message = error.code, error.message
