@@ -109,7 +109,7 @@ def _ratio(ratio: Spread | None) -> str:
 
 
 def _rate(rate: float) -> str:
-    for size, letter in ((1e6, " M"), (1e3, " k")):
+    for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if rate >= size:
             return f"{rate / size:.3g}{letter}"
     return f"{rate:.3g}"
