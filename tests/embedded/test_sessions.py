@@ -36,7 +36,8 @@ def test_members_expire_on_demand(broker: karrow.Broker) -> None:
         assert broker.expire_session(group="billing") == 1
         with pytest.raises(errors.UnknownMemberId):
             client.heartbeat("billing", generation=joined.generation, member_id=joined.member_id)
-        assert broker.expire_session(group="never-heard-of") == 0
+        with pytest.raises(errors.GroupIdNotFound, match="never-heard-of"):
+            broker.expire_session(group="never-heard-of")
 
 
 def test_fetch_sessions_are_forgotten_on_demand(broker: karrow.Broker) -> None:
