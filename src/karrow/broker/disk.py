@@ -9,6 +9,7 @@ Rules:
 - A partition's folder has a file for each segment, named by its first offset. Only the end of the
   newest one can be torn: it is cut after the last batch whose checksum is right.
 - One process at a time: the directory is locked while it is open.
+- The journal has what SCRAM keeps of passwords, so only its owner may read it.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class DiskStore:
 
     def _rewrite(self) -> int:
         new = self._folder / f"{JOURNAL}.new"
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         for table, rows in self._tables.items():
             for key, value in rows.items():
                 write_all(file, _line(table, key, value))

@@ -135,3 +135,8 @@ def test_record_data_of_unknown_topics_is_removed(tmp_path: Path) -> None:
     filled(tmp_path / "topics" / "gone" / "0")
     DiskStore(tmp_path).close()
     assert not (tmp_path / "topics" / "gone").exists()
+
+
+def test_nobody_else_reads_the_journal(tmp_path: Path) -> None:
+    DiskStore(tmp_path).close()
+    assert (tmp_path / JOURNAL).stat().st_mode & 0o777 == 0o600

@@ -51,11 +51,11 @@ async def _wait(call: Call, body: FetchRequest, session: FetchSession) -> FetchR
 
         timer = call.cluster.clock.call_later(body.max_wait_ms / 1000, end)
         try:
-            while True:
-                await signal.wait()
+            while True:  # looks first: something may have come before this began to watch
                 answered = _read_all(call, body, session.wanted.values())
                 if is_over or _is_enough(body, answered):
                     return _answer(call, session, answered)
+                await signal.wait()
         finally:
             timer.cancel()
 
