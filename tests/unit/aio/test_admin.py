@@ -279,3 +279,17 @@ def test_unused_admin_needs_no_close() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         repr(karrow.Admin("b1:9092"))
+
+
+@pytest.mark.parametrize("call", ["alter", "describe"])
+def test_an_owner_that_is_only_a_name_is_refused_with_advice(call: str) -> None:
+    async def main() -> None:
+        async with karrow.AsyncAdmin("127.0.0.1:1") as admin:
+            owner: Any = "orders"
+            if call == "alter":
+                await admin.alter_config(owner, {"retention.ms": "1"})
+            else:
+                await admin.describe_config(owner)
+
+    with pytest.raises(errors.ConfigError, match=r"ConfigResource\.topic\('orders'\)"):
+        asyncio.run(main())

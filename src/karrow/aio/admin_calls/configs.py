@@ -177,6 +177,11 @@ class ConfigAdminCalls(AdminCalls):
 
 def _home(owner: ConfigResource) -> Node:
     """A broker alone knows its own configuration; any broker knows the others."""
+    if not isinstance(owner, ConfigResource):
+        raise ConfigError(
+            f"{owner!r} does not say whose configuration is meant",
+            hint=f"for a topic give ConfigResource.topic({owner!r})",
+        )
     if owner.type not in (ConfigType.BROKER, ConfigType.BROKER_LOGGER) or not owner.name:
         return Node.any()
     if not owner.name.isdecimal():
