@@ -184,15 +184,15 @@ def test_anything_can_be_answered(broker: karrow.Broker, connection: RawConnecti
 
 
 def test_throttling_is_told_and_mutes_the_connection(broker: karrow.Broker) -> None:
-    broker.throttle(0.3, "Metadata")
+    broker.throttle(1.0, "Metadata")
     with connect(broker) as throttled, connect(broker) as other:
         start = time.monotonic()
-        assert throttled.request("Metadata", {"topics": None}, 9).throttle_time_ms == 300
-        assert time.monotonic() - start < 0.25, "the answer itself is not held back (KIP-219)"
+        assert throttled.request("Metadata", {"topics": None}, 9).throttle_time_ms == 1000
+        assert time.monotonic() - start < 0.8, "the answer itself is not held back (KIP-219)"
         assert other.request("Metadata", {"topics": None}, 9).throttle_time_ms == 0
-        assert time.monotonic() - start < 0.25
+        assert time.monotonic() - start < 0.9
         throttled.request("Metadata", {"topics": None}, 9)
-        assert time.monotonic() - start >= 0.3
+        assert time.monotonic() - start >= 1.0
 
 
 def test_faults_can_be_cleared(broker: karrow.Broker, connection: RawConnection) -> None:
