@@ -51,6 +51,7 @@ def test_nothing_acknowledged_is_lost(
     sent = 0
     for _ in range(rounds):
         with Process(tmp_path) as broker, karrow.Client(broker.bootstrap, api_timeout=5) as client:
+            client.metadata(["t"], create=True)  # connected, so that there is time to write
             threading.Timer(rng.uniform(0.05, 0.5), broker.process.kill).start()
             with contextlib.suppress(KarrowError):
                 while True:
