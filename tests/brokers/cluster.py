@@ -115,15 +115,16 @@ class KafkaCluster:
         self._reserved.release()
 
     def heal(self) -> None:
-        """Undo what tests did to the brokers, and wait until every replica is in sync again."""
+        """Undo what tests did to the brokers: all run, are in sync, and lead what they should."""
         for node in self.nodes:
             node.raise_if_crashed()
-        if all(node.running and not node.paused for node in self.nodes):
-            return
-        for node in self.nodes:
-            node.resume()
-        self.start()
-        self._until(self._is_in_sync, "replicas did not catch up")
+        if not all(node.running and not node.paused for node in self.nodes):
+            for node in self.nodes:
+                node.resume()
+            self.start()
+            self._until(self._is_in_sync, "replicas did not catch up")
+        if len(self.nodes) > 1:
+            self._until(self._is_balanced, "leaders did not go back to where they belong")
 
     def logs(self) -> str:
         """What all brokers have written."""
@@ -215,6 +216,19 @@ class KafkaCluster:
             for topic in self.metadata().topics
             for partition in topic.partitions
         )
+
+    def _is_balanced(self) -> bool:
+        """Whether every partition is led by its first replica; if not, an election is held."""
+        is_balanced = all(
+            partition.leader_id == partition.replica_nodes[0]
+            for topic in self.metadata().topics
+            for partition in topic.partitions
+        )
+        if not is_balanced:
+            with self.connect() as connection:
+                body = {"election_type": 0, "topic_partitions": None, "timeout_ms": 10_000}
+                connection.request("ElectLeaders", body)
+        return is_balanced
 
     def _is_led(self, name: str, partitions: int) -> bool:
         leaders: dict[int, int] = {}
