@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import TopicCollection, TopicPartition
 
 from karrow.broker.threaded import Broker
+from tests.interop.futures import TIMEOUT, failure, results
 
-TIMEOUT = 20.0
 # Most of its names are not exported as its types have it.
 kit: Any = confluent_kafka.admin
 
@@ -26,19 +26,6 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 @pytest.fixture
 def admin(broker: Broker) -> Any:
     return kit.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-
-
-def results(futures: Mapping[Any, Any]) -> list[Any]:
-    return [future.result(TIMEOUT) for future in futures.values()]
-
-
-def failure(futures: Mapping[Any, Any]) -> str:
-    """The error's name of a call with one target that fails."""
-    (future,) = futures.values()
-    with pytest.raises(KafkaException) as caught:
-        future.result(TIMEOUT)
-    name: str = caught.value.args[0].name()
-    return name
 
 
 def described(admin: Any, kind: Any, name: str) -> dict[str, Any]:

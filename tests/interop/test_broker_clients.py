@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
-from confluent_kafka import KafkaException
 
 import karrow
 from karrow.broker.threaded import Broker
+from tests.interop.futures import TIMEOUT, failure, results
 
-TIMEOUT = 20.0
 TOPIC, GROUP = "orders", "group"
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 # Their own types are not complete, or name things otherwise than they export them.
@@ -162,19 +161,6 @@ def test_clients_read_what_others_wrote(broker: Broker) -> None:
 @pytest.fixture
 def admin(broker: Broker) -> Any:
     return kit.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-
-
-def results(futures: Mapping[Any, Any]) -> list[Any]:
-    return [future.result(TIMEOUT) for future in futures.values()]
-
-
-def failure(futures: Mapping[Any, Any]) -> str:
-    """The error's name of a call with one target that fails."""
-    (future,) = futures.values()
-    with pytest.raises(KafkaException) as caught:
-        future.result(TIMEOUT)
-    name: str = caught.value.args[0].name()
-    return name
 
 
 def place(offset: int = -1001) -> Any:

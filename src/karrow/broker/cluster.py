@@ -159,7 +159,7 @@ class Cluster:
 
     def topic_by_id(self, topic_id: UUID) -> Topic:
         """A topic by id."""
-        found = self._by_id.get(topic_id)
+        found = self.find_by_id(topic_id)
         if found is None:
             raise errors.UnknownTopicId("This server does not host this topic ID.")
         return found

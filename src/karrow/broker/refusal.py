@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from karrow.broker.naming import PARTITION_FIELDS, TOPIC_FIELDS
 from karrow.wire.structs import Struct, struct_class
 
 if TYPE_CHECKING:
     from karrow.wire.table import Field
 
 # Names that requests and answers have for the same thing.
-SAME = (
-    ("partition", "partition_index", "index"),
-    ("name", "topic", "topic_name"),
-    ("group_id", "group"),
-)
+SAME = (PARTITION_FIELDS, TOPIC_FIELDS, ("group_id", "group"))
 
 
 def refusal(api: str, version: int, request: Struct, code: int) -> Struct:

@@ -133,7 +133,6 @@ class Topic:
     id: UUID
     settings: Settings
     partitions: list[Partition] = field(default_factory=list)
-    is_internal: bool = False
     rules: Rules = field(init=False)
 
     def __post_init__(self) -> None:

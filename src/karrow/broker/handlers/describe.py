@@ -114,7 +114,6 @@ def _topic(call: Call, name: str, first: int, limit: int) -> tuple[TopicInfo, in
         answer.error_code = error.code
         return answer, None
     answer.topic_id = topic.id
-    answer.is_internal = topic.is_internal
     shown = topic.partitions[first : first + limit]
     answer.partitions = [_partition(call, partition) for partition in shown]
     end = first + limit

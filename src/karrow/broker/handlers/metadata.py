@@ -55,7 +55,6 @@ def topic_info(call: Call, topic: Topic) -> TopicInfo:
     return TopicInfo(
         name=topic.name,
         topic_id=topic.id,
-        is_internal=topic.is_internal,
         partitions=[
             PartitionInfo(
                 error_code=(errors.LeaderNotAvailable.code if partition.leader == NO_LEADER else 0),
