@@ -92,7 +92,7 @@ class Log:
         self.end_offset = max(self.end_offset, self.start_offset)
         self._epochs: list[tuple[int, int]] = []
         for place, segment in self._places(0):
-            self._note_epoch(_epoch_of(segment.read_batch(place)), place.base_offset)
+            self._note_epoch(_epoch_of(segment.read_header(place)), place.base_offset)
 
     @property
     def size_bytes(self) -> int:

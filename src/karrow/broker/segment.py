@@ -19,6 +19,7 @@ from karrow.records import BatchInfo, batches
 Buffer = bytes | bytearray | memoryview
 # Batches are found again by walking a file in pieces of this size.
 SCAN_BYTES = 8 << 20
+HEADER_BYTES = 61
 # How large the pieces are that small batches are gathered in.
 PIECE_BYTES = 1 << 20
 
@@ -179,6 +180,10 @@ class Segment:
         fit = bisect_right(self._ends, start + max_bytes, first)
         stop = min(stop, max(fit, first + 1) if whole else fit)
         return self._media.read(start, self._ends[stop - 1] - start) if stop > first else b""
+
+    def read_header(self, place: Place) -> bytes:
+        """One batch's bytes before its records."""
+        return self._media.read(place.position, HEADER_BYTES)
 
     def read_batch(self, place: Place) -> bytes:
         """One batch's bytes."""
