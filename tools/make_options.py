@@ -14,9 +14,13 @@ from generated import write_or_check
 
 from karrow.config.client import ClientConfig
 from karrow.config.option import Option, Options
+from karrow.config.producer import ProducerConfig
 
 OUTPUT = Path(__file__).parent.parent / "src/karrow/config/options.py"
-SETS: dict[str, type[Options]] = {"ClientOptions": ClientConfig}
+SETS: dict[str, type[Options]] = {
+    "ClientOptions": ClientConfig,
+    "ProducerOptions": ProducerConfig,
+}
 
 HEAD = '''"""Keyword arguments of the clients, for type checkers and editors.
 
@@ -31,6 +35,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from karrow.config.client import AddressMap, MetadataRecovery
+    from karrow.config.producer import Acks, AfterFork, Callbacks, Compression, Partitioner
     from karrow.config.sasl import Mechanism
     from karrow.config.tls import TLS
 
@@ -50,9 +55,16 @@ def entry(field: dataclasses.Field[object]) -> str:
 
 
 def typed_dict(name: str, options: type[Options]) -> str:
-    """One set of options; what is given by position is no keyword."""
-    fields = [f for f in dataclasses.fields(options) if not f.metadata["option"].positional]
-    head = f'class {name}(TypedDict, total=False):\n    """The options of {options.__name__}."""\n'
+    """One set of options, on top of its parent's; what is given by position is no keyword."""
+    parents = {parent: known for known, parent in SETS.items() if parent in options.__bases__}
+    inherited = {field for parent in parents for field in parent.describe()}
+    fields = [
+        field
+        for field in dataclasses.fields(options)
+        if not field.metadata["option"].positional and field.name not in inherited
+    ]
+    bases = ", ".join(parents.values()) or "TypedDict"
+    head = f'class {name}({bases}, total=False):\n    """The options of {options.__name__}."""\n'
     return "\n".join([head, *map(entry, fields)])
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from karrow.config import MskIam as MskIam
     from karrow.config import OAuthBearer as OAuthBearer
     from karrow.config import Plain as Plain
+    from karrow.config import ProducerConfig as ProducerConfig
     from karrow.config import Scram as Scram
     from karrow.config import Secret as Secret
     from karrow.config import Token as Token
@@ -124,6 +125,7 @@ __all__ = [
     "PartitionMetadata",
     "PatternType",
     "Plain",
+    "ProducerConfig",
     "ProducerState",
     "Record",
     "RecordMetadata",
@@ -163,6 +165,7 @@ _HOMES = {
     "MskIam": "karrow.config",
     "OAuthBearer": "karrow.config",
     "Plain": "karrow.config",
+    "ProducerConfig": "karrow.config",
     "Record": "karrow.records",
     "Scram": "karrow.config",
     "Secret": "karrow.config",

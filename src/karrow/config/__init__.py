@@ -14,6 +14,7 @@ from karrow.config import sasl
 from karrow.config.bootstrap import Address, Servers, is_address
 from karrow.config.client import ClientConfig
 from karrow.config.option import Option, Options
+from karrow.config.producer import ProducerConfig
 from karrow.config.properties import from_file, from_properties
 from karrow.config.sasl import Mechanism, MskIam, OAuthBearer, Plain, Scram, Token
 from karrow.config.secret import Secret
@@ -32,6 +33,7 @@ __all__ = [
     "Option",
     "Options",
     "Plain",
+    "ProducerConfig",
     "Scram",
     "Secret",
     "Servers",

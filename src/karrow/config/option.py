@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
@@ -22,7 +22,7 @@ __all__ = ["ENV_PREFIX", "Option", "Options", "Unit", "nearest", "option"]
 ENV_PREFIX = "KARROW_"
 NEAR_ENOUGH = 0.85  # a variable this much like an option's is a typing error, not somebody else's
 
-Unit = Literal["seconds", "bytes", "count"]
+Unit = Literal["seconds", "bytes", "count", "level"]
 Status = Literal["stable", "experimental", "deprecated"]
 
 
@@ -39,7 +39,7 @@ class Option:
     above: float | None = None
     minimum: float | None = None
     maximum: float | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[str | int, ...] = ()
     librdkafka: str | None = None
     java: str | None = None
     status: Status = "stable"
@@ -47,10 +47,18 @@ class Option:
 
     def check(self, name: str, value: Any) -> Any:
         """The value as the dataclass holds it; a ConfigError when it does not fit."""
-        if self.choices and value not in self.choices:
+        # True is no 1 here, though Python says they are equal.
+        if self.choices and (isinstance(value, bool) or value not in self.choices):
             allowed = ", ".join(map(repr, self.choices))
             raise ConfigError(f"{name}={value!r} is none of {allowed}")
         return value if self.unit is None else self._number(name, value)
+
+    def chosen(self, value: Any) -> Any:
+        """The choice that a text from outside names; anything else as it is."""
+        if not isinstance(value, str):
+            return value
+        text = value.strip().lower()
+        return next((choice for choice in self.choices if str(choice) == text), value)
 
     def _number(self, name: str, value: Any) -> float:
         if self.unit == "seconds" and isinstance(value, timedelta):
@@ -126,7 +134,8 @@ class Options:
         Only plain values can come that way; ``karrow.config.from_env`` reads the others as well.
         """
         environ = os.environ if environ is None else environ
-        simple = {name for name in cls.describe() if _base_type(cls, name) in _READERS}
+        readers = {name: _reader(cls, name) for name in cls.describe()}
+        simple = {name: reader for name, reader in readers.items() if reader is not None}
         for variable in environ:
             name = variable.removeprefix(prefix).lower()
             if not variable.startswith(prefix) or name in simple:
@@ -136,7 +145,7 @@ class Options:
                     f"{variable} is no option", hint=f"did you mean {prefix}{near[0].upper()}?"
                 )
         read = {
-            name: _READERS[_base_type(cls, name)](f"{prefix}{name.upper()}", text)
+            name: simple[name](f"{prefix}{name.upper()}", text)
             for name in sorted(simple)
             if (text := environ.get(f"{prefix}{name.upper()}")) is not None
         }
@@ -159,8 +168,12 @@ def _optional(cls: type, name: str) -> bool:
     return "None" in _types(cls, name)
 
 
-def _base_type(cls: type, name: str) -> str:
-    return _types(cls, name)[0]
+def _reader(cls: type[Options], name: str) -> Callable[[str, str], Any] | None:
+    """What reads an option's variable; None for what no text can hold."""
+    about = cls.describe()[name]
+    if about.choices:
+        return lambda _variable, text: about.chosen(text)
+    return _READERS.get(_types(cls, name)[0])
 
 
 def _read_bool(variable: str, text: str) -> bool:
@@ -188,11 +201,10 @@ def _read_str(_variable: str, text: str) -> str:
     return text
 
 
-_READERS: dict[str, Any] = {
+_READERS: dict[str, Callable[[str, str], Any]] = {
     "bool": _read_bool,
     "float": _read_float,
     "int": _read_int,
     "str": _read_str,
     "Servers": _read_str,
-    "MetadataRecovery": _read_str,
 }

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from karrow.config.client import AddressMap, MetadataRecovery
+    from karrow.config.producer import Acks, AfterFork, Callbacks, Compression, Partitioner
     from karrow.config.sasl import Mechanism
     from karrow.config.tls import TLS
 
-__all__ = ["ClientOptions"]
+__all__ = ["ClientOptions", "ProducerOptions"]
 
 
 class ClientOptions(TypedDict, total=False):
@@ -94,3 +95,70 @@ class ClientOptions(TypedDict, total=False):
 
     receive_buffer_bytes: int | None
     """The socket's receive buffer; None leaves it to the system."""
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """The options of ProducerConfig."""
+
+    acks: Acks
+    """Who has to have a batch before it counts: 'all' in-sync replicas, 1 leader, 0 nobody."""
+
+    linger: float | timedelta
+    """How long a batch waits for more records while there is room in it."""
+
+    batch_bytes: int
+    """How large a batch grows before compression; a larger record is a batch of its own."""
+
+    buffer_bytes: int
+    """How much may wait to be delivered; send waits for room beyond that."""
+
+    compression: Compression | None
+    """How batches are compressed; None and 'none' leave them as they are."""
+
+    compression_level: int | None
+    """The codec's own level; None is its default."""
+
+    delivery_timeout: float | timedelta
+    """How long a record may take from send to its delivery, with all retries."""
+
+    max_request_bytes: int
+    """The largest request that is sent; a record that does not fit is refused."""
+
+    max_block: float | timedelta | None
+    """How long send may wait for room in the buffer; None is as long as it takes."""
+
+    partitioner: str | Partitioner
+    """Where a key goes: a hash by name, 'random', or f(topic, key, partitions)."""
+
+    adaptive_partitioning: bool
+    """Send fewer records without a key to partitions whose brokers are slow (KIP-794)."""
+
+    idempotent: bool
+    """Let the broker drop what is sent twice and keep the order across retries."""
+
+    gapless: bool
+    """A batch that fails ends the producer, so that nothing after it is written."""
+
+    allow_duplicates: bool
+    """Without idempotence, send a batch again whose answer never came."""
+
+    transactional_id: str | None
+    """The name under which the producer's transactions go on after a restart."""
+
+    transaction_timeout: float | timedelta
+    """The broker aborts a transaction that is open for longer."""
+
+    callbacks: Callbacks
+    """Where done callbacks of a blocking Producer run: in calls of it, or in a thread."""
+
+    after_fork: AfterFork
+    """What a forked child finds: an error, or an empty producer of its own."""
+
+    connections_per_broker: int
+    """Over how many connections the batches for one broker may go."""
+
+    topic_propagation: float | timedelta
+    """How long a known topic may be missing from the metadata before its records fail."""
+
+    exit_timeout: float | timedelta
+    """How long the end of the interpreter waits for records that were not flushed."""
