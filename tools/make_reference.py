@@ -13,12 +13,12 @@ from pathlib import Path
 from generated import write_or_check
 
 from karrow import events
-from karrow.config import ClientConfig
+from karrow.config import ClientConfig, ProducerConfig
 from karrow.config.dialects import Dialect, properties
 from karrow.config.option import Option
 
 DOCS = Path(__file__).parent.parent / "docs"
-DIALECTS: dict[str, Dialect] = {"properties-librdkafka": "librdkafka", "properties-java": "java"}
+DIALECTS: tuple[Dialect, ...] = ("librdkafka", "java")
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -38,10 +38,13 @@ def default(field: dataclasses.Field[object]) -> str:
     return code(repr(field.default))
 
 
-def options() -> str:
-    """Every option of a client."""
+def options(config: type[ClientConfig]) -> str:
+    """Every option of a set that its parent has not."""
+    inherited = set() if config is ClientConfig else set(ClientConfig.describe())
     rows = []
-    for field in dataclasses.fields(ClientConfig):
+    for field in dataclasses.fields(config):
+        if field.name in inherited:
+            continue
         about: Option = field.metadata["option"]
         limits = " ".join(filter(None, [about.unit, about.range]))
         limits = limits or " or ".join(map(repr, about.choices))
@@ -49,14 +52,24 @@ def options() -> str:
     return table(("option", "default", "values", "what it does"), rows)
 
 
-def foreign(dialect: Dialect) -> str:
-    """Every property of a dialect, and what becomes of it."""
+def foreign(dialect: Dialect, config: type[ClientConfig]) -> str:
+    """Every property of a dialect that a set treats otherwise than its parent."""
     words = {"ignored": "no effect", "refused": "refused"}
+    told = {} if config is ClientConfig else properties(dialect, ClientConfig)
     rows = [
         (code(row.name), code(row.option) if row.option else words[row.treatment], row.reason)
-        for row in properties(dialect, ClientConfig).values()
+        for row in properties(dialect, config).values()
+        if told.get(row.name) != row
     ]
     return table(("property", "option", "why"), rows)
+
+
+def of_set(prefix: str, config: type[ClientConfig]) -> dict[str, str]:
+    """The tables of one option set, by their names in the document."""
+    return {
+        f"{prefix}options": options(config),
+        **{f"{prefix}properties-{dialect}": foreign(dialect, config) for dialect in DIALECTS},
+    }
 
 
 def event_names() -> str:
@@ -77,7 +90,7 @@ def filled(path: Path, tables: dict[str, str]) -> str:
 
 def files() -> dict[Path, str]:
     """The documents as they should be."""
-    tables = {"options": options(), **{name: foreign(d) for name, d in DIALECTS.items()}}
+    tables = {**of_set("", ClientConfig), **of_set("producer-", ProducerConfig)}
     configuration, telemetry = DOCS / "configuration.md", DOCS / "events.md"
     return {
         configuration: filled(configuration, tables),

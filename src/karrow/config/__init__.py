@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from karrow.config import sasl
 from karrow.config.bootstrap import Address, Servers, is_address
@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 _OptionsT = TypeVar("_OptionsT", bound=Options)
+_ConfigT = TypeVar("_ConfigT", bound=ClientConfig)
 
 
 def replace(config: _OptionsT, **options: Any) -> _OptionsT:
@@ -54,12 +55,23 @@ def replace(config: _OptionsT, **options: Any) -> _OptionsT:
     return config.replace(**options)
 
 
-def from_env(environ: Mapping[str, str] | None = None, **options: Any) -> ClientConfig:
-    """A ClientConfig from the environment; arguments go before it.
+@overload
+def from_env(
+    environ: Mapping[str, str] | None = None, *, into: type[_ConfigT], **options: Any
+) -> _ConfigT: ...
+@overload
+def from_env(environ: Mapping[str, str] | None = None, **options: Any) -> ClientConfig: ...
+def from_env(
+    environ: Mapping[str, str] | None = None,
+    *,
+    into: type[ClientConfig] = ClientConfig,
+    **options: Any,
+) -> ClientConfig:
+    """A set of options from the environment; arguments go before it.
 
     Every plain option has a variable (KARROW_BOOTSTRAP, KARROW_REQUEST_TIMEOUT, ...);
     ``sasl.from_env`` and ``TLS.from_env`` say what they read.
     """
     security = {"sasl": sasl.from_env(environ), "tls": TLS.from_env(environ)}
     given = {name: value for name, value in security.items() if value is not None}
-    return ClientConfig.from_env(environ, **{**given, **options})
+    return into.from_env(environ, **{**given, **options})

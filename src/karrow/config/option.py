@@ -113,6 +113,11 @@ class Options:
         return {field.name: field.metadata["option"] for field in dataclasses.fields(cls)}
 
     @classmethod
+    def is_flag(cls, name: str) -> bool:
+        """Whether an option is just true or false."""
+        return _types(cls, name) == ["bool"]
+
+    @classmethod
     def make(cls, config: Self | None, options: Mapping[str, Any]) -> Self:
         """The set that keyword arguments give, on top of ``config`` where there is one."""
         known = cls.describe()

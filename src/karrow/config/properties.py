@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, TypeVar, overload
 
 from karrow.config import security
 from karrow.config.client import PAIRED, ClientConfig
 from karrow.config.dialects import Dialect, Property, properties
 from karrow.config.files import parse_properties
-from karrow.config.option import Option, nearest
+from karrow.config.option import Options, nearest
+from karrow.config.producer import MAX_IDEMPOTENT_IN_FLIGHT
+from karrow.config.producer_properties import level_property
 from karrow.errors import ConfigError
 
-if TYPE_CHECKING:
-    from karrow.config.option import Options
-
 __all__ = ["from_file", "from_properties"]
+
+_ConfigT = TypeVar("_ConfigT", bound=ClientConfig)
 
 _log = logging.getLogger(__name__)
 _told: set[tuple[Dialect, str]] = set()
 
-FOREVER = 1e9  # seconds; what -1 and 0 mean where both dialects switch something off
-_NEVER = {
-    "connections.max.idle.ms",
-    "topic.metadata.refresh.interval.ms",
-    "metadata.recovery.rebootstrap.trigger.ms",
-}
-_SETS: dict[str, type[Options]] = {"client": ClientConfig}
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
+@overload
+def from_properties(
+    mapping: Mapping[str, Any], *, dialect: Dialect, into: type[_ConfigT], **options: Any
+) -> _ConfigT: ...
+@overload
+def from_properties(
+    mapping: Mapping[str, Any], *, dialect: Dialect, **options: Any
+) -> ClientConfig: ...
 def from_properties(
     mapping: Mapping[str, Any],
     *,
     dialect: Dialect,
-    role: Literal["client"] = "client",
+    into: type[ClientConfig] = ClientConfig,
     **options: Any,
 ) -> ClientConfig:
     """A set of options from property names; keyword arguments go before them.
@@ -48,25 +51,33 @@ def from_properties(
 .request_timeout
     0.5
     """
-    known = properties(dialect, _SETS[role])
+    known = properties(dialect, into)
     for name in mapping:
-        _check_known(dialect, name, known)
-    about = ClientConfig.describe()
+        _check_known(dialect, name, known, into)
     read: dict[str, Any] = {}
-    for name, value in mapping.items():
-        option = known[name].option
-        if known[name].treatment == "supported" and option and option not in ("tls", "sasl"):
-            _set(read, option, _converted(name, value, about[option]), name)
+    for name in _effective(mapping, options):
+        row = known[name]
+        if row.treatment == "supported" and row.option and row.option not in ("tls", "sasl"):
+            _set(read, row.option, _converted(row, mapping[name], into), name)
     _lift_maxima(read)
+    _yield_idempotence(read, into, options)
     read |= security.read(dialect, mapping, given=options)
-    return ClientConfig.make(None, {**read, **options})
+    return into.make(None, {**read, **options})
 
 
+@overload
+def from_file(
+    path: str | os.PathLike[str], *, dialect: Dialect, into: type[_ConfigT], **options: Any
+) -> _ConfigT: ...
+@overload
+def from_file(
+    path: str | os.PathLike[str], *, dialect: Dialect, **options: Any
+) -> ClientConfig: ...
 def from_file(
     path: str | os.PathLike[str],
     *,
     dialect: Dialect,
-    role: Literal["client"] = "client",
+    into: type[ClientConfig] = ClientConfig,
     **options: Any,
 ) -> ClientConfig:
     """A set of options from a property file; see ``from_properties``."""
@@ -80,7 +91,14 @@ def from_file(
         mapping = parse_properties(text, dialect)
     except ConfigError as error:
         raise ConfigError(f"{os.fspath(path)}: {error.message}", hint=error.hint) from None
-    return from_properties(mapping, dialect=dialect, role=role, **options)
+    return from_properties(mapping, dialect=dialect, into=into, **options)
+
+
+def _effective(mapping: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
+    """The properties that count: of Java's levels of compression, that of the codec in use."""
+    codec = str(options.get("compression", mapping.get("compression.type"))).strip().lower()
+    unused = {level_property(other) for other in ("gzip", "lz4", "zstd") if other != codec}
+    return [name for name in mapping if name not in unused]
 
 
 def _lift_maxima(read: dict[str, Any]) -> None:
@@ -91,12 +109,33 @@ def _lift_maxima(read: dict[str, Any]) -> None:
             read[f"{name}_max"] = max(read[name], getattr(defaults, f"{name}_max"))
 
 
-def _check_known(dialect: Dialect, name: str, known: dict[str, Property]) -> None:
+def _yield_idempotence(
+    read: dict[str, Any], into: type[Options], options: Mapping[str, Any]
+) -> None:
+    """Where no word is said of idempotence, properties that exclude it switch it off.
+
+    So both peers do; what depends on idempotence is a word said of it.
+    """
+    given = {**read, **options}
+    if "idempotent" not in into.describe() or "idempotent" in given:
+        return
+    if given.get("gapless") or given.get("transactional_id") is not None:
+        return
+    said = {name: value for name, value in read.items() if name not in options}
+    weak = said.get("acks") in (0, 1)
+    if weak or said.get("max_in_flight", 1) > MAX_IDEMPOTENT_IN_FLIGHT:
+        read["idempotent"] = False
+
+
+def _check_known(
+    dialect: Dialect, name: str, known: dict[str, Property], into: type[Options]
+) -> None:
     row = known.get(name)
     if row is None:
         near = nearest(name, known)
         hint = f"did you mean {near!r}?" if near else None
-        raise ConfigError(f"{dialect} has no client property {name!r}", hint=hint)
+        role = into.__name__.removesuffix("Config").lower()
+        raise ConfigError(f"{dialect} has no {role} property {name!r}", hint=hint)
     if row.treatment == "refused":
         raise ConfigError(f"{name} is not supported", hint=row.reason)
     if row.treatment == "ignored" and (dialect, name) not in _told:
@@ -110,25 +149,33 @@ def _set(read: dict[str, Any], option: str, value: Any, name: str) -> None:
     read[option] = value
 
 
-def _converted(name: str, value: Any, about: Option) -> Any:
+def _converted(row: Property, value: Any, into: type[Options]) -> Any:
     """The value in karrow's units; texts as in property files are read."""
-    if about.unit == "seconds":
-        milliseconds = _number(name, value)
-        off = name in _NEVER and milliseconds in (0, -1)
-        return FOREVER if off else milliseconds / 1000
+    about = into.describe()[str(row.option)]
     if about.unit is not None:
-        size = int(_number(name, value))
-        return None if "buffer.bytes" in name and size in (0, -1) else size
-    if name in ("allow.auto.create.topics", "socket.keepalive.enable"):
-        return _flag(name, value)
-    return value
+        number = _number(row.name, value)
+        return row.meanings[number] if number in row.meanings else _scaled(row.name, number)
+    if into.is_flag(str(row.option)):
+        return _flag(row.name, value)
+    text = value.strip().lower() if isinstance(value, str) else value
+    return row.meanings[text] if text in list(row.meanings) else about.chosen(value)
+
+
+def _scaled(name: str, number: float) -> float:
+    """A property's number in karrow's units; the property's own stands at the end of its name."""
+    if name.endswith(".ms"):
+        return number / 1000
+    return int(number) * (1024 if name.endswith(".kbytes") else 1)
 
 
 def _number(name: str, value: Any) -> float:
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
         raise ConfigError(f"{name}={value!r} is no number") from None
+    if not math.isfinite(number):
+        raise ConfigError(f"{name}={value!r} is no number")
+    return number
 
 
 def _flag(name: str, value: Any) -> bool:

@@ -1,7 +1,7 @@
-"""The names of client-level properties that the peers document.
+"""The names of properties that the peers document.
 
 Of librdkafka 2.15 those for both roles, of Kafka 4.4's Java clients those that more than one of
-Admin, Producer and Consumer has, or Admin alone.
+Admin, Producer and Consumer has, or Admin alone; and for each role those that it alone has.
 """
 
 from __future__ import annotations
@@ -234,4 +234,65 @@ JAVA = [
     "ssl.truststore.location",
     "ssl.truststore.password",
     "ssl.truststore.type",
+]
+
+LIBRDKAFKA_PRODUCER = [
+    "acks",
+    "batch.num.messages",
+    "batch.size",
+    "compression.codec",
+    "compression.level",
+    "compression.type",
+    "delivery.report.only.error",
+    "delivery.timeout.ms",
+    "dr_cb",
+    "dr_msg_cb",
+    "enable.gapless.guarantee",
+    "enable.idempotence",
+    "linger.ms",
+    "message.send.max.retries",
+    "message.timeout.ms",
+    "msg_order_cmp",
+    "partitioner",
+    "partitioner_cb",
+    "produce.offset.report",
+    "queue.buffering.backpressure.threshold",
+    "queue.buffering.max.kbytes",
+    "queue.buffering.max.messages",
+    "queue.buffering.max.ms",
+    "queuing.strategy",
+    "request.required.acks",
+    "request.timeout.ms",
+    "retries",
+    "sticky.partitioning.linger.ms",
+    "transaction.timeout.ms",
+    "transactional.id",
+]
+
+JAVA_PRODUCER = [
+    "acks",
+    "batch.size",
+    "buffer.memory",
+    "buffer.memory.allocation.strategy",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "key.serializer",
+    "linger.ms",
+    "max.block.ms",
+    "max.in.flight.requests.per.connection",
+    "max.request.size",
+    "metadata.max.idle.ms",
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms",
+    "partitioner.class",
+    "partitioner.ignore.keys",
+    "partitioner.rack.aware",
+    "transaction.timeout.ms",
+    "transaction.two.phase.commit.enable",
+    "transactional.id",
+    "value.serializer",
 ]

@@ -16,6 +16,7 @@ from karrow.config import (
     MskIam,
     OAuthBearer,
     Plain,
+    ProducerConfig,
     Scram,
     dialects,
     from_properties,
@@ -28,6 +29,7 @@ from tests.unit.config.pems import CERTIFICATE, KEY
 
 CANARY = "canary-7f3a"
 DIALECTS: list[Dialect] = ["librdkafka", "java"]
+SETS = [ClientConfig, ProducerConfig]
 MODULES = "org.apache.kafka.common.security"
 
 
@@ -38,51 +40,66 @@ def librdkafka(**properties: Any) -> ClientConfig:
 
 
 def java(mapping: dict[str, Any], **options: Any) -> ClientConfig:
-    return from_properties(mapping, dialect="java", **options)
+    return from_properties(mapping, dialect="java", into=ClientConfig, **options)
 
 
+@pytest.mark.parametrize("options", SETS)
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_no_property_is_treated_in_two_ways(dialect: Dialect) -> None:
-    about = ClientConfig.describe().values()
-    named = [option.librdkafka if dialect == "librdkafka" else option.java for option in about]
-    tables = (dialects._ALIASES, dialects._SECURITY, dialects._IGNORED, dialects._REFUSED)
-    names = [name for name in named if name] + [name for t in tables for name in t[dialect]]
+def test_no_set_treats_a_property_in_two_ways(
+    dialect: Dialect, options: type[ClientConfig]
+) -> None:
+    names = [row.name for row in dialects._own(dialect, options)]
     assert [name for name, count in Counter(names).items() if count > 1] == []
-    assert set(properties(dialect, ClientConfig)) == set(names)
+    assert set(names) <= set(properties(dialect, options))
 
 
 @pytest.mark.parametrize(
-    ("dialect", "documented"), [("librdkafka", peers.LIBRDKAFKA), ("java", peers.JAVA)]
+    ("dialect", "options", "documented"),
+    [
+        ("librdkafka", ClientConfig, peers.LIBRDKAFKA),
+        ("librdkafka", ProducerConfig, peers.LIBRDKAFKA + peers.LIBRDKAFKA_PRODUCER),
+        ("java", ClientConfig, peers.JAVA),
+        ("java", ProducerConfig, peers.JAVA + peers.JAVA_PRODUCER),
+    ],
 )
-def test_every_client_property_that_a_peer_documents_is_known(
-    dialect: Dialect, documented: list[str]
+def test_every_property_that_a_peer_documents_is_known(
+    dialect: Dialect, options: type[ClientConfig], documented: list[str]
 ) -> None:
-    assert set(documented) - set(properties(dialect, ClientConfig)) == set()
+    assert set(documented) - set(properties(dialect, options)) == set()
 
 
+@pytest.mark.parametrize("options", SETS)
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_property_without_effect_or_refused_says_why(dialect: Dialect) -> None:
-    rows = properties(dialect, ClientConfig).values()
+def test_every_property_without_effect_or_refused_says_why(
+    dialect: Dialect, options: type[ClientConfig]
+) -> None:
+    rows = properties(dialect, options).values()
     assert [row.name for row in rows if row.treatment != "supported" and not row.reason] == []
 
 
+@pytest.mark.parametrize("options", SETS)
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_refused_properties_raise_with_their_reason(dialect: Dialect) -> None:
-    for row in properties(dialect, ClientConfig).values():
+def test_refused_properties_raise_with_their_reason(
+    dialect: Dialect, options: type[ClientConfig]
+) -> None:
+    for row in properties(dialect, options).values():
         if row.treatment == "refused":
             with pytest.raises(ConfigError) as caught:
-                from_properties({row.name: CANARY}, dialect=dialect)
+                from_properties({row.name: CANARY}, dialect=dialect, into=options)
             assert row.name in str(caught.value)
             assert row.reason in str(caught.value)
             assert CANARY not in str(caught.value)
 
 
+@pytest.mark.parametrize("options", SETS)
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_properties_without_effect_leave_the_defaults(dialect: Dialect) -> None:
-    rows = properties(dialect, ClientConfig).values()
+def test_properties_without_effect_leave_the_defaults(
+    dialect: Dialect, options: type[ClientConfig]
+) -> None:
+    rows = properties(dialect, options).values()
     ignored = {row.name: "1" for row in rows if row.treatment == "ignored"}
-    made = from_properties(ignored, dialect=dialect)
-    assert made == ClientConfig()
+    made = from_properties(ignored, dialect=dialect, into=options)
+    assert made == options()
 
 
 def test_a_property_without_effect_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -130,6 +147,7 @@ def test_a_first_wait_above_karrows_limit_lifts_the_limit() -> None:
     ("name", "value"),
     [
         ("socket.timeout.ms", "soon"),
+        ("receive.message.max.bytes", "nan"),
         ("socket.keepalive.enable", "perhaps"),
         ("max.in.flight", None),
     ],
