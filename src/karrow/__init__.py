@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from karrow.types import GroupDescription as GroupDescription
     from karrow.types import GroupListing as GroupListing
     from karrow.types import GroupMember as GroupMember
+    from karrow.types import GroupMetadata as GroupMetadata
     from karrow.types import JoinedGroup as JoinedGroup
     from karrow.types import MemberDescription as MemberDescription
     from karrow.types import NewPartitions as NewPartitions
@@ -111,6 +112,7 @@ __all__ = [
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "GroupMetadata",
     "JoinedGroup",
     "ManualClock",
     "MemberDescription",

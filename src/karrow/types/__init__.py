@@ -39,6 +39,7 @@ from karrow.types.groups import (
     GroupDescription,
     GroupListing,
     GroupMember,
+    GroupMetadata,
     JoinedGroup,
     MemberDescription,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "GroupMetadata",
     "JoinedGroup",
     "MemberDescription",
     "NewPartitions",

@@ -16,6 +16,7 @@ __all__ = [
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "GroupMetadata",
     "JoinedGroup",
     "MemberDescription",
 ]
@@ -96,6 +97,22 @@ class GroupMember:
 
     member_id: str
     metadata_bytes: bytes
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """Who a consumer is in its group, for offsets that are part of a transaction (KIP-447).
+
+    With a generation and a member's id the broker refuses offsets of a member that was replaced;
+    the name of the group alone is for those who read without being members.
+    """
+
+    __module__ = "karrow"
+
+    group: str
+    generation: int = -1
+    member_id: str = ""
     instance_id: str | None = None
 
 
