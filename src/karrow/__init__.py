@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from karrow import records as records
     from karrow import types as types
     from karrow import wire as wire
+    from karrow.aio._delivery import Delivery as Delivery
     from karrow.aio.admin import AsyncAdmin as AsyncAdmin
     from karrow.aio.client import AsyncClient as AsyncClient
+    from karrow.aio.producer import AsyncProducer as AsyncProducer
+    from karrow.aio.producing.stats import ProducerStats as ProducerStats
+    from karrow.aio.producing.transaction import AsyncTransaction as AsyncTransaction
     from karrow.broker.clock import ManualClock as ManualClock
     from karrow.broker.embedded import AsyncBroker as AsyncBroker
     from karrow.broker.threaded import Broker as Broker
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from karrow.records import Record as Record
     from karrow.sync.admin import Admin as Admin
     from karrow.sync.client import Client as Client
+    from karrow.sync.producer import Producer as Producer
+    from karrow.sync.transaction import Transaction as Transaction
     from karrow.types import AbortedTransaction as AbortedTransaction
     from karrow.types import AclBinding as AclBinding
     from karrow.types import AclFilter as AclFilter
@@ -92,6 +98,8 @@ __all__ = [
     "AsyncAdmin",
     "AsyncBroker",
     "AsyncClient",
+    "AsyncProducer",
+    "AsyncTransaction",
     "Broker",
     "BrokerInfo",
     "Client",
@@ -106,6 +114,7 @@ __all__ = [
     "ConfigType",
     "Coordinator",
     "CreatedTopic",
+    "Delivery",
     "ElectionResult",
     "FetchResult",
     "GroupAssignment",
@@ -127,8 +136,10 @@ __all__ = [
     "PartitionMetadata",
     "PatternType",
     "Plain",
+    "Producer",
     "ProducerConfig",
     "ProducerState",
+    "ProducerStats",
     "Record",
     "RecordMetadata",
     "ResourceType",
@@ -139,6 +150,7 @@ __all__ = [
     "Token",
     "TopicMetadata",
     "TopicPartition",
+    "Transaction",
     "TransactionDescription",
     "TransactionListing",
     "UserScramDescription",
@@ -160,21 +172,27 @@ _HOMES = {
     "AsyncAdmin": "karrow.aio.admin",
     "AsyncBroker": "karrow.broker.embedded",
     "AsyncClient": "karrow.aio.client",
+    "AsyncProducer": "karrow.aio.producer",
+    "AsyncTransaction": "karrow.aio.producing.transaction",
     "Broker": "karrow.broker.threaded",
     "Client": "karrow.sync.client",
     "ClientConfig": "karrow.config",
+    "Delivery": "karrow.aio._delivery",
     "ManualClock": "karrow.broker.clock",
     "MskIam": "karrow.config",
     "OAuthBearer": "karrow.config",
     "Plain": "karrow.config",
+    "Producer": "karrow.sync.producer",
     "ProducerConfig": "karrow.config",
+    "ProducerStats": "karrow.aio.producing.stats",
     "Record": "karrow.records",
+    "retry": "karrow.net",
+    "sasl": "karrow.config",
     "Scram": "karrow.config",
     "Secret": "karrow.config",
     "TLS": "karrow.config",
     "Token": "karrow.config",
-    "retry": "karrow.net",
-    "sasl": "karrow.config",
+    "Transaction": "karrow.sync.transaction",
 }
 
 

@@ -39,11 +39,13 @@ __all__ = [
 class KarrowError(Exception):
     """Base of everything karrow raises.
 
-    ``retriable`` says whether the same call may succeed later, ``hint`` what to do about it, and
-    ``context`` where it happened (any of api, broker, topic, partition, offset).
+    ``retriable`` says whether the same call may succeed later, ``indefinite`` whether what was asked
+    for may have happened all the same, ``hint`` what to do about it, and ``context`` where it
+    happened (any of api, broker, topic, partition, offset).
     """
 
     retriable: bool = False
+    indefinite: bool = False
 
     def __init__(self, message: str = "", *, hint: str | None = None, **context: Any) -> None:
         super().__init__(message)

@@ -44,8 +44,9 @@ from karrow.net.connection import Connection, Peer
 from karrow.net.coordinators import Coordinators
 from karrow.net.dial import Dialer
 from karrow.net.metadata import MetadataCache
-from karrow.net.pool import COORDINATOR, GENERAL, WAITING, Link, Pool
+from karrow.net.pool import COORDINATOR, GENERAL, LANE, WAITING, Link, Pool
 from karrow.net.sharing import Sharing
+from karrow.types import Node
 
 if TYPE_CHECKING:
     from karrow.config import ClientConfig
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
         BrokerInfo,
         ClusterMetadata,
         CoordinatorKind,
-        Node,
         PartitionMetadata,
         TopicMetadata,
     )
@@ -109,6 +109,12 @@ class Cluster:
         self._check()
         with self._link(await self.broker(to), WAITING).claimed() as link:
             yield await self._open(link)
+
+    async def lane(self, broker_id: int, number: int) -> Connection:
+        """A connection that only batches use: the ``number``-th to a broker."""
+        self._check()
+        broker = await self.broker(Node.id(broker_id))
+        return await self._open(self._link(broker, f"{LANE}-{number}"))
 
     async def broker(self, to: Node) -> BrokerInfo:
         """The broker that a selector names; the metadata is refreshed once if it has none."""

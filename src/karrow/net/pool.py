@@ -30,6 +30,8 @@ GENERAL = "general"
 COORDINATOR = "coordinator"
 # Requests that a broker may hold for long (fetches, joins); it reads nothing else meanwhile.
 WAITING = "waiting"
+# Produce requests, which are large: nothing else waits behind them.
+LANE = "lane"
 
 # How long a socket may take to close: see Connection, which is a little faster.
 CLOSING = 2.0

@@ -52,6 +52,7 @@ from karrow.types.topics import (
     PartitionMetadata,
     TopicMetadata,
     TopicPartition,
+    is_topic_name,
 )
 
 __all__ = [
@@ -102,4 +103,5 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "UserScramDescription",
+    "is_topic_name",
 ]

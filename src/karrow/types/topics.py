@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,9 +18,17 @@ __all__ = [
     "PartitionMetadata",
     "TopicMetadata",
     "TopicPartition",
+    "is_topic_name",
 ]
 
 NO_TOPIC_ID = UUID(int=0)
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(name: object) -> bool:
+    """Whether Kafka could have a topic of that name."""
+    is_legal = isinstance(name, str) and _TOPIC_NAME.fullmatch(name) is not None
+    return is_legal and name not in (".", "..")
 
 
 class TopicPartition(NamedTuple):

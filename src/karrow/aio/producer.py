@@ -1,0 +1,323 @@
+"""The producer: records in, deliveries out."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from karrow.aio._accumulator import Accumulator, run_callback
+from karrow.aio._send import AwaitedSend
+from karrow.aio.client import AsyncClient
+from karrow.aio.producing.obstacles import Obstacle
+from karrow.aio.producing.sender import Sender, settled
+from karrow.aio.producing.stats import ProducerStats, Statistics
+from karrow.aio.producing.transaction import AsyncTransaction
+from karrow.aio.producing.transactions import Transactions
+from karrow.config import ClientConfig, ProducerConfig
+from karrow.errors import (
+    BufferFull,
+    ConfigError,
+    InvalidTopicException,
+    KarrowError,
+    RequestTimeout,
+    StateError,
+    UnknownTopicOrPartition,
+)
+from karrow.net.cluster import Cluster
+from karrow.types import is_topic_name
+
+if TYPE_CHECKING:
+    from karrow.config import Servers
+    from karrow.config.options import ProducerOptions
+
+# The room in a request that is not the batch's own.
+REQUEST_OVERHEAD = 1024
+
+
+class AsyncProducer(AwaitedSend):
+    """Puts records into Kafka: batched, compressed, in order, and each exactly once.
+
+    ``await send(...)`` waits only for room in the buffer and gives a Delivery; awaiting that waits
+    until the brokers have the record. Making a producer opens no connection.
+
+    Example::
+
+        async with AsyncProducer("localhost:9092") as producer:
+            delivery = await producer.send("orders", b"value", key=b"key")
+            print((await delivery).offset)
+    """
+
+    __module__ = "karrow"
+
+    def __init__(
+        self,
+        bootstrap: Servers | AsyncClient | None = None,
+        *,
+        config: ProducerConfig | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        self._client = bootstrap if isinstance(bootstrap, AsyncClient) else None
+        self.config = _config(bootstrap, config, {**options})
+        self._cluster = Cluster(self.config) if self._client is None else self._client.cluster
+        self.accumulator = new_accumulator(self.config)
+        self.accumulator.callback_runner = self._run_callbacks
+        self.sender = Sender(self.config, self._cluster, self.accumulator)
+        self.statistics = Statistics(self.sender)
+        self._transactions: Transactions | None = None
+        if self.config.transactional_id is not None:
+            self._transactions = Transactions(self.config, self._cluster, self.sender)
+            self.sender.transactions = self._transactions
+            self.sender.refuse(StateError("no transaction is open", hint="begin one first"))
+        self._closed = False
+
+    # ---- what send may have to wait for
+
+    async def overcome(self, obstacle: int, topic: str, partition: int | None) -> None:
+        """Do away with what is in the way of a record; ``send`` calls it."""
+        self.sender.start()
+        if obstacle == Obstacle.NO_ROOM:
+            await self._wait_for_room()
+        elif obstacle == Obstacle.NO_TOPIC:
+            await self.partitions_for(topic)
+        else:
+            await self._find_partition(topic, partition)
+
+    async def _wait_for_room(self) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        if not self.accumulator.add_room_waiter(wake):
+            return
+        try:
+            async with asyncio.timeout(self.config.max_block):
+                await future
+        except TimeoutError:
+            raise self.buffer_full() from None
+        finally:
+            self.accumulator.remove_room_waiter(wake)
+
+    def buffer_full(self) -> BufferFull:
+        """The error for a record that has no room."""
+        return BufferFull(
+            f"{self.accumulator.bytes} of {self.config.buffer_bytes} bytes are taken",
+            hint="raise buffer_bytes, or wait with send",
+        )
+
+    async def no_room(self, obstacle: int, topic: str, partition: int | None) -> KarrowError:
+        """Why a record is not taken now, for a blocking producer."""
+        return self._no_room(obstacle, topic, partition)
+
+    def _no_room(self, obstacle: int, topic: str, partition: int | None) -> KarrowError:
+        """Why a record is not taken now; what is missing is looked for."""
+        if obstacle == Obstacle.NO_ROOM:
+            return self.buffer_full()
+        require_topic_name(topic)
+        self.sender.start()
+        if obstacle == Obstacle.NO_TOPIC:
+            self.sender.leaders.ask(topic)
+            return BufferFull(
+                "the topic's partitions are not known yet", hint="see partitions_for", topic=topic
+            )
+        return no_partition(self.accumulator, topic, partition)
+
+    async def _find_partition(self, topic: str, partition: int | None) -> None:
+        """The topic may have grown since we heard of it."""
+        before = len(self.accumulator.topic(topic).partitions)
+        said = await self._cluster.refresh([topic])
+        if (found := said.topics.get(topic)) is not None and found.partitions:
+            self.sender.leaders.learned(found)
+        if len(self.accumulator.topic(topic).partitions) == before:
+            raise no_partition(self.accumulator, topic, partition)
+
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has; waits until that is known."""
+        require_topic_name(topic)
+        self.sender.start()
+        found = await self.sender.look_up(topic)
+        self.sender.leaders.learned(found)
+        return len(found.partitions)
+
+    # ---- records on their way
+
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - public name
+        """Wait until every record sent so far has its outcome; nothing lingers meanwhile.
+
+        Raises RequestTimeout when that takes longer; the records stay on their way. Failed records
+        raise nothing here: their deliveries do.
+        """
+        waiting = list(self.accumulator.incomplete)
+        for batch in waiting:
+            self.accumulator.urge(batch)
+        try:
+            async with asyncio.timeout(timeout):
+                for batch in waiting:
+                    await settled(batch)
+        except TimeoutError:
+            raise unflushed(self.accumulator, timeout) from None
+
+    def purge(self, *, queued: bool = True, in_flight: bool = False) -> int:
+        """Give up records: those that wait, and with ``in_flight`` those under way; how many.
+
+        Their deliveries fail. What is under way may be written all the same, and says so.
+        """
+        error = StateError("the record was purged")
+        return self.sender.purge(error, queued=queued, in_flight=in_flight)
+
+    def stats(self) -> ProducerStats:
+        """What waits, what was done and how fast, in all and per broker."""
+        return self.statistics.now()
+
+    # ---- transactions
+
+    @property
+    def transactions(self) -> Transactions:
+        """The state of a producer with a ``transactional_id``."""
+        if self._transactions is None:
+            raise StateError("the producer has no transactional_id")
+        return self._transactions
+
+    def transaction(self) -> AsyncTransaction:
+        """A transaction: committed at the end of its block, aborted when the block raises.
+
+        Example::
+
+            async with producer.transaction() as transaction:
+                await producer.send("out", b"1")
+                await transaction.send_offsets(consumer)
+        """
+        return AsyncTransaction(self)
+
+    async def init_transactions(self) -> None:
+        """Fence older producers with this id and finish what they left open."""
+        self.sender.start()
+        await self.transactions.init()
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction; records are part of it from now on."""
+        self.sender.start()
+        await self.transactions.begin()
+
+    async def commit_transaction(self) -> None:
+        """Make everything of the transaction visible."""
+        await self.transactions.commit()
+
+    async def abort_transaction(self) -> None:
+        """Undo everything of the transaction."""
+        await self.transactions.abort()
+
+    # ---- the end
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - public name
+        """Flush for up to ``timeout`` seconds, then end; more than once does no harm.
+
+        Without a time-out that takes no longer than ``delivery_timeout``. What is not written by
+        then fails.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        limit = self.config.delivery_timeout + self.config.request_timeout
+        try:
+            if not self.sender.is_over:
+                await self.flush(limit if timeout is None else timeout)
+        except RequestTimeout:
+            pass  # the deliveries tell
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        if self._transactions is not None:
+            await self._transactions.close()
+        await self.sender.close()
+        if self._client is None:
+            await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True) and self._cluster.has_connections:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, 2, source=self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.config.client_id!r} of {self.config.bootstrap}>"
+
+    # ---- callbacks
+
+    def _run_callbacks(self, callbacks: list[tuple[Any, Any]]) -> None:
+        loop = asyncio.get_running_loop()
+        for delivery, call in callbacks:
+            loop.call_soon(run_callback, delivery, call)
+
+
+def new_accumulator(config: ProducerConfig) -> Accumulator:
+    """An accumulator as the options want it."""
+    largest = config.max_request_bytes - REQUEST_OVERHEAD
+    return Accumulator(
+        buffer_bytes=config.buffer_bytes,
+        batch_bytes=min(config.batch_bytes, max(largest, 1)),
+        record_bytes=config.max_request_bytes,
+        partitioner=config.partitioner,
+        adaptive=config.adaptive_partitioning,
+    )
+
+
+def require_topic_name(topic: object) -> None:
+    """Refuse what no topic can be called."""
+    if not is_topic_name(topic):
+        raise InvalidTopicException(
+            f"{topic!r} is no name of a topic",
+            hint="1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'",
+        )
+
+
+def no_partition(
+    accumulator: Accumulator, topic: str, partition: int | None
+) -> UnknownTopicOrPartition:
+    """The error for a partition that the topic does not have."""
+    last = len(accumulator.topic(topic).partitions) - 1
+    error = UnknownTopicOrPartition(
+        f"the topic has partitions 0 to {last}", topic=topic, partition=partition
+    )
+    error.retriable = False
+    return error
+
+
+def unflushed(accumulator: Accumulator, timeout: float | None) -> RequestTimeout:
+    """The error of a flush that took too long."""
+    records = sum(batch.count for batch in accumulator.incomplete)
+    return RequestTimeout(f"{records} records had no outcome after {timeout:g} s")
+
+
+def _config(
+    bootstrap: Servers | AsyncClient | None,
+    config: ProducerConfig | None,
+    options: dict[str, Any],
+) -> ProducerConfig:
+    """The options of a producer; one that shares a client has that one's."""
+    if not isinstance(bootstrap, AsyncClient):
+        if bootstrap is not None:
+            options["bootstrap"] = bootstrap
+        chosen = ProducerConfig.make(config, options)
+        if chosen.bootstrap is None:
+            raise ConfigError("no bootstrap servers", hint="give them as 'host:port,host:port'")
+        return chosen
+    shared = ClientConfig.describe()
+    twice = sorted(name for name in options if name in shared)
+    if twice or config is not None:
+        raise ConfigError(f"an open client has its options already: {', '.join(twice) or 'config'}")
+    inherited: Mapping[str, Any] = {
+        field.name: getattr(bootstrap.config, field.name)
+        for field in dataclasses.fields(ClientConfig)
+    }
+    return ProducerConfig.make(None, {**inherited, **options})

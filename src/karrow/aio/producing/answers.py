@@ -1,0 +1,73 @@
+"""What a broker says of batches: read from the answer to a Produce request. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from karrow.errors import InvalidRecord, KarrowError, ProduceError, RemoteProtocolError, error_for
+
+if TYPE_CHECKING:
+    from karrow.aio._batch import Batch
+
+# A topic's name by its entry in an answer, None for an id that nobody has heard of.
+TopicName = Callable[[Any], str | None]
+
+
+class Outcome(NamedTuple):
+    """What became of one batch; ``answer`` is what the broker said of it, if it did."""
+
+    batch: Batch
+    error: KarrowError | None
+    answer: Any
+
+
+def outcomes(
+    batches: list[Batch], message: Any, topic_name: TopicName, broker: object
+) -> list[Outcome]:
+    """The outcome of every batch of a request."""
+    said = {
+        (topic_name(topic), item.index): item
+        for topic in message.responses
+        for item in topic.partition_responses
+    }
+    found = []
+    for batch in batches:
+        topic, partition = batch.partition.topic.name, batch.partition.number
+        context = {"api": "Produce", "broker": broker, "topic": topic, "partition": partition}
+        item = said.get((topic, partition))
+        error: KarrowError | None
+        if item is None:
+            error = RemoteProtocolError("the answer does not speak of the partition", **context)
+            error.indefinite = True
+        else:
+            error = error_for(item.error_code, item.error_message, **context)
+        found.append(Outcome(batch, error, item))
+    return found
+
+
+def errors_of_records(batch: Batch, answer: Any) -> tuple[KarrowError | None, dict[int, Any] | None]:
+    """Which records were refused (KIP-467), and what that means for the others of their batch."""
+    refused = {
+        item.batch_index: InvalidRecord(
+            item.batch_index_error_message or answer.error_message or "",
+            topic=batch.partition.topic.name,
+            partition=batch.partition.number,
+        )
+        for item in getattr(answer, "record_errors", ())
+    }
+    if not refused:
+        return None, None
+    rest = ProduceError(
+        f"the broker refused {len(refused)} other records of its batch, and so the whole batch",
+        hint="send it again",
+        topic=batch.partition.topic.name,
+        partition=batch.partition.number,
+    )
+    rest.retriable = True
+    return rest, refused
+
+
+def number_or_none(number: int) -> int | None:
+    """A number of an answer, where -1 means that there is none."""
+    return number if number >= 0 else None

@@ -1,0 +1,102 @@
+"""One connection to one broker on which batches travel: requests out, answers in.
+
+Rules:
+- A lane has partitions of its own: a partition's batches are never on two connections at once, so
+  they cannot overtake each other on the way.
+- A request carries one batch of every partition that is ready. At most ``max_in_flight`` are under
+  way.
+- It reconnects only while something wants to be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from karrow.errors import KarrowError
+
+if TYPE_CHECKING:
+    from karrow.aio._batch import Batch
+    from karrow.net.cluster import Cluster
+    from karrow.net.connection import Connection
+
+# How many of the newest answers the latencies of a broker are told from.
+SAMPLES = 1000
+
+
+class Lane:
+    """The way of some partitions' batches to their leader."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        number: int,
+        cluster: Cluster,
+        on_change: Callable[[Lane, KarrowError | None], object],
+    ) -> None:
+        self.broker_id = broker_id
+        self.number = number
+        self.in_flight = 0
+        self.requests = 0
+        self.bytes_sent = 0
+        self.latencies: deque[float] = deque(maxlen=SAMPLES)
+        self._cluster = cluster
+        self._on_change = on_change
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Lane {self.number} to broker {self.broker_id}, {self.in_flight} in flight>"
+
+    @property
+    def connection(self) -> Connection | None:
+        """The open connection; if there is none, one is being made."""
+        found = self._connection
+        if found is not None and not found.is_closed:
+            return found
+        self._connection = None
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name=f"karrow {self!r}")
+        return None
+
+    async def _open(self) -> None:
+        error: KarrowError | None = None
+        try:
+            self._connection = await self._cluster.lane(self.broker_id, self.number)
+        except KarrowError as failure:
+            error = failure
+        finally:
+            self._opening = None
+        self._on_change(self, error)
+
+    def send(
+        self,
+        connection: Connection,
+        version: int,
+        body: dict[str, Any],
+        batches: list[Batch],
+        on_answer: Callable[[Lane, list[Batch], int, asyncio.Future[Any]], object],
+    ) -> None:
+        """Send a request; ``on_answer`` is called with its outcome."""
+        began = time.monotonic()
+        self.in_flight += 1
+        self.requests += 1
+        future = connection.send("Produce", version, body)
+
+        def answered(future: asyncio.Future[Any]) -> None:
+            self.in_flight -= 1
+            self.latencies.append(time.monotonic() - began)
+            on_answer(self, batches, version, future)
+
+        future.add_done_callback(answered)
+
+    async def close(self) -> None:
+        """Give the connection up."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.close()

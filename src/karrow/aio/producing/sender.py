@@ -1,0 +1,600 @@
+"""Takes batches out of the accumulator, to the brokers, and back to their outcome.
+
+Rules:
+- ``pump`` looks at every partition that has something and sends what is ready. It runs when a record
+  wakes it, when an answer came, when a connection or a leader was found, and when a timer says so;
+  it never waits.
+- A batch is ready when it is full, has lingered, somebody waits for it or for room, or the producer
+  ends; and when its partition is not resting after a failure, has a leader with a connection that is
+  not full, and may be sent to (sequences.py; transactions.py).
+- What failed goes back to its place in line and is sent again until its delivery time is up. Without
+  idempotence only what surely was not written is, unless duplicates are allowed, and one batch of a
+  partition is under way at a time, so that the order is kept all the same.
+- A batch that was sent and not answered is in doubt, and so is its error if it is given up.
+- Anything unforeseen in here ends the producer with that error: nothing stops in silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from karrow.aio._delivery import wait_for
+from karrow.aio.calls.base import Calls, Reply, Request
+from karrow.aio.producing.answers import Outcome, errors_of_records, number_or_none, outcomes
+from karrow.aio.producing.lane import Lane
+from karrow.aio.producing.leaders import Leaders
+from karrow.aio.producing.packing import Packer
+from karrow.aio.producing.requests import produce_body, produce_version
+from karrow.aio.producing.sequences import Progress, Sequences
+from karrow.errors import (
+    ConnectError,
+    DuplicateSequenceNumber,
+    KarrowError,
+    MessageTooLarge,
+    NetworkError,
+    NotEnoughReplicas,
+    RequestTimeout,
+    StateError,
+    UnsupportedVersion,
+    error_for,
+)
+from karrow.net.retry import JITTER, backoff_delay, is_leadership, is_produce_safe, is_transient
+from karrow.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from karrow.aio._accumulator import Accumulator, Partition
+    from karrow.aio._batch import Batch
+    from karrow.aio.producing.transactions import Transactions
+    from karrow.config import ProducerConfig
+    from karrow.net.cluster import Cluster
+    from karrow.types import TopicMetadata
+
+NEVER = float("inf")
+# How often batches are looked through for those whose time is up, at least.
+EXPIRY_SECONDS = 1.0
+
+
+class Sender(Calls):
+    """Sends the batches of one producer."""
+
+    _config: ProducerConfig
+
+    def __init__(self, config: ProducerConfig, cluster: Cluster, accumulator: Accumulator) -> None:
+        super().__init__(config, cluster)
+        self.accumulator = accumulator
+        self.transactions: Transactions | None = None
+        self.sequences = Sequences(transactional=config.transactional_id is not None)
+        self.lanes: dict[tuple[int, int], Lane] = {}
+        self.retries = 0
+        self.leaders = Leaders(
+            config,
+            cluster,
+            accumulator,
+            on_change=self.pump,
+            on_lost=self._lost,
+            on_recreated=self._recreated,
+        )
+        self._packer = Packer(config.compression, config.compression_level, self.pump)
+        self._identifying: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._expire_at = 0.0
+        self._turn = 0
+        self._closed = False
+        self.fatal: KarrowError | None = None
+
+    # ---- life
+
+    def start(self) -> None:
+        """Belong to the running loop; before that nothing may be appended."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self.accumulator.loop_thread = threading.get_ident()
+            self.accumulator.waker = self._wake
+
+    def _wake(self) -> None:
+        if self._loop is None:
+            return
+        if self.accumulator.is_loop_here():
+            self._loop.call_soon(self.pump)
+        else:
+            self._loop.call_soon_threadsafe(self.pump)
+
+    def die(self, error: BaseException) -> None:
+        """End the producer: nothing more is taken, and what is under way fails."""
+        if isinstance(error, KarrowError):
+            self.fatal = error
+        else:
+            self.fatal = StateError(f"the producer broke: {type(error).__name__}: {error}")
+            self.fatal.__cause__ = error
+        self.refuse(self.fatal)
+        self._fail_all(self.fatal)
+
+    def _fail_all(self, error: KarrowError) -> None:
+        for batch in list(self.accumulator.incomplete):
+            self._take_out(batch)
+            batch.fail(self._marked(error, batch))
+        self.accumulator.release_waiters()
+
+    async def close(self) -> None:
+        """Stop; what is not settled fails."""
+        self._closed = True
+        self.accumulator.refusal = StateError("the producer is closed")
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [self._identifying] if self._identifying else []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.leaders.close()
+        self._fail_all(StateError("the producer was closed before the record was written"))
+        for lane in self.lanes.values():
+            await lane.close()
+        self._packer.close()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will be sent any more."""
+        return self._closed or self.fatal is not None
+
+    async def look_up(self, topic: str) -> TopicMetadata:
+        """What the cluster says of a topic; it may come into being by that."""
+
+        async def attempt() -> TopicMetadata:
+            create = self._config.allow_auto_topic_creation
+            return await self._cluster.topic(topic, create=create)
+
+        return await self._attempts(attempt)
+
+    def purge(self, error: KarrowError, *, queued: bool, in_flight: bool) -> int:
+        """Fail batches that wait, or are under way; how many records."""
+        count = 0
+        for batch in list(self.accumulator.incomplete):
+            if in_flight if batch.is_under_way else queued:
+                count += batch.count
+                self._take_out(batch)
+                batch.is_doubtful = batch.is_doubtful or batch.is_under_way
+                self._fail(batch, error)
+        return count
+
+    # ---- what transactions need
+
+    async def drained(self) -> None:
+        """Send everything that is there, and wait until it has its outcome."""
+        for batch in list(self.accumulator.incomplete):
+            await settled(batch)
+
+    def discard(self, error: KarrowError) -> None:
+        """Fail what was not sent yet."""
+        for batch in list(self.accumulator.incomplete):
+            if not batch.attempts:
+                self._take_out(batch)
+                batch.fail(error)
+
+    def wake(self) -> None:
+        """Look again."""
+        self.accumulator.nudge()
+
+    def take_identity(self, producer_id: int, epoch: int) -> None:
+        """Be this producer from now on; every partition counts from 0."""
+        self.sequences.restart_all(producer_id, epoch)
+
+    def refuse(self, error: KarrowError | None) -> None:
+        """Raise this from ``send``; None takes records again."""
+        if not self._closed:
+            self.accumulator.refusal = self.fatal or error
+            if error is not None:
+                self.accumulator.release_waiters()
+
+    # ---- the pump
+
+    def pump(self) -> None:
+        """Send what is ready."""
+        try:
+            if not self._closed and self.fatal is None:
+                self._pump()
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self.die(error)
+
+    def _pump(self) -> None:
+        now = time.monotonic()
+        if now >= self._expire_at:
+            self._expire(now)
+        self.sequences.raise_epoch()
+        waiting = NEVER
+        ready: dict[Lane, list[Batch]] = {}
+        for partition in self._in_turn(self.accumulator.look()):
+            waiting = min(waiting, self._visit(partition, now, ready))
+        is_more = False
+        for lane, batches in ready.items():
+            is_more |= self._send_batches(lane, batches, now)
+        if not self.accumulator.rest(waiting <= self._config.linger) or is_more:
+            self.accumulator.nudge()
+        self._set_timer(waiting)
+
+    def _in_turn(self, partitions: list[Partition]) -> list[Partition]:
+        """Begin with another partition each time, so that all of them get into full requests."""
+        if len(partitions) < 2:
+            return partitions
+        self._turn = (self._turn + 1) % len(partitions)
+        return partitions[self._turn :] + partitions[: self._turn]
+
+    def _set_timer(self, waiting: float) -> None:
+        if self.accumulator.incomplete:
+            waiting = min(waiting, EXPIRY_SECONDS, self._config.delivery_timeout / 4)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if waiting != NEVER and self._loop is not None:
+            self._timer = self._loop.call_later(max(waiting, 0.0), self.pump)
+
+    def _visit(self, partition: Partition, now: float, ready: dict[Lane, list[Batch]]) -> float:
+        """Look at a partition: its next batch is ready, or how long until that may be."""
+        progress = self.sequences.progress(partition)
+        batch = partition.queue[0] if partition.queue else partition.open_batch
+        if batch is None:
+            self.accumulator.unlist(partition)
+            return NEVER
+        if progress.unresolved is not None and not self._resolve(partition):
+            return NEVER
+        if progress.retry_at > now:
+            return progress.retry_at - now
+        if not partition.queue and (left := self._linger_left(batch, now)) > 0:
+            return left
+        lane = self._lane(partition, progress)
+        if lane is None or not self._may_send(partition, progress, batch):
+            return NEVER
+        if not partition.queue:
+            self.accumulator.close_batch(partition)
+        if self._packer.is_ready(batch):
+            ready.setdefault(lane, []).append(batch)
+        return NEVER
+
+    def _linger_left(self, batch: Batch, now: float) -> float:
+        if batch.is_urgent or self.accumulator.is_blocked:
+            return 0.0
+        return batch.born + self._config.linger - now
+
+    def _lane(self, partition: Partition, progress: Progress) -> Lane | None:
+        """The way to a partition's leader, None while there is none or it is full."""
+        leader = self.leaders.of(partition)
+        if leader is None:
+            return None
+        place = (leader, progress.number % self._config.connections_per_broker)
+        lane = self.lanes.get(place)
+        if lane is None:
+            lane = self.lanes[place] = Lane(*place, self._cluster, self._lane_changed)
+        is_full = lane.in_flight >= self._config.max_in_flight
+        return None if is_full or lane.connection is None else lane
+
+    def _may_send(self, partition: Partition, progress: Progress, batch: Batch) -> bool:
+        if self.transactions is not None:
+            if not self.transactions.may_send(partition.topic.name, partition.number):
+                return False
+        elif not self._config.idempotent:
+            return self._config.acks == 0 or not progress.sent
+        if not self.sequences.is_identified:
+            self._identify()
+            return False
+        return self.sequences.may_send(progress, batch)
+
+    # ---- out
+
+    def _send_batches(self, lane: Lane, batches: list[Batch], now: float) -> bool:
+        """Send a request with these batches; whether more could follow at once."""
+        connection = lane.connection
+        if connection is None:
+            return False
+        chosen = self._fitting(batches)
+        try:
+            version = produce_version(self._config, self._cluster, connection, chosen, self._newest)
+            for batch in chosen:
+                self._prepare(batch, now)
+            body = produce_body(self._config, self._cluster, version, chosen)
+        except KarrowError as error:
+            for batch in chosen:
+                self._take_out(batch)
+                self._fail(batch, error)
+            return True
+        lane.bytes_sent += sum(batch.size for batch in chosen)
+        lane.send(connection, version, body, chosen, self._answered)
+        has_room = lane.in_flight < self._config.max_in_flight
+        return has_room and (len(chosen) < len(batches) or any(b.partition.queue for b in chosen))
+
+    @property
+    def _newest(self) -> int | None:
+        return None if self.transactions is None else self.transactions.newest_produce
+
+    def _fitting(self, batches: list[Batch]) -> list[Batch]:
+        total = 0
+        for place, batch in enumerate(batches):
+            total += batch.size
+            if total > self._config.max_request_bytes and place:
+                return batches[:place]
+        return batches
+
+    def _prepare(self, batch: Batch, now: float) -> None:
+        partition = batch.partition
+        partition.queue.popleft()
+        progress = self.sequences.progress(partition)
+        if self._config.idempotent:
+            self.sequences.number(progress, batch)
+        progress.sent += 1
+        batch.attempts += 1
+        batch.sent_at = now
+        batch.is_under_way = True
+        batch.stamp(self._config.transactional_id is not None)
+
+    # ---- in
+
+    def _answered(
+        self, lane: Lane, batches: list[Batch], version: int, future: asyncio.Future[Any]
+    ) -> None:
+        try:
+            for batch in batches:
+                batch.is_under_way = False
+                self.sequences.progress(batch.partition).sent -= 1
+            self._read(lane, batches, version, future)
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self.die(error)
+        self.pump()
+
+    def _read(
+        self, lane: Lane, batches: list[Batch], version: int, future: asyncio.Future[Any]
+    ) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, KarrowError):
+            for batch in reversed(batches):
+                self._trouble(Outcome(batch, error, None), lane)
+            return
+        message = future.result()
+        if message is None:  # acks=0
+            for batch in batches:
+                batch.succeed(None)
+            return
+
+        def name(entry: Any) -> str | None:
+            return self._topic_name(entry, version, 13)
+
+        for outcome in outcomes(batches, message, name, lane.broker_id):
+            if outcome.error is None or isinstance(outcome.error, DuplicateSequenceNumber):
+                self._written(outcome)
+            else:
+                if outcome.answer is not None:
+                    partition = outcome.batch.partition
+                    where = TopicPartition(partition.topic.name, partition.number)
+                    self._follow(where, outcome.answer, message.node_endpoints)
+                self._trouble(outcome, lane)
+
+    def _written(self, outcome: Outcome) -> None:
+        batch, error, answer = outcome
+        progress = self.sequences.progress(batch.partition)
+        offset = number_or_none(answer.base_offset) if error is None else None
+        if self._config.idempotent:
+            last = None if offset is None else offset + batch.count - 1
+            self.sequences.acked(progress, batch, last)
+        batch.succeed(
+            offset,
+            number_or_none(answer.log_append_time_ms),
+            number_or_none(answer.log_start_offset),
+        )
+
+    def _trouble(self, outcome: Outcome, lane: Lane) -> None:
+        """A batch was not written, or nobody knows: again, in pieces, or never."""
+        batch, error, answer = outcome
+        assert error is not None  # noqa: S101 - outcomes without one do not come here
+        partition = batch.partition
+        where = Node.leader(partition.topic.name, partition.number)
+        self._cluster.learn(error, where, lane.broker_id)
+        batch.last_error = error
+        batch.is_doubtful = batch.is_doubtful or _is_doubt(error)
+        if batch.is_done:
+            return  # its time was up before
+        if isinstance(error, MessageTooLarge) and batch.count > 1:
+            self._divide(batch)
+        elif self._is_again(outcome):
+            self._put_back(batch, lane)
+        else:
+            self._fail(batch, error, answer)
+
+    def _is_again(self, outcome: Outcome) -> bool:
+        batch, error, answer = outcome
+        if time.monotonic() >= batch.born + self._config.delivery_timeout or error is None:
+            return False
+        if self._config.idempotent:
+            start = -1 if answer is None else answer.log_start_offset
+            verdict = self.sequences.judge(batch.partition, batch, error, start)
+            return verdict == "again" or error.indefinite
+        if self._config.allow_duplicates:
+            return is_transient(error)
+        return is_produce_safe(error) or isinstance(error, NotEnoughReplicas)
+
+    def _put_back(self, batch: Batch, lane: Lane) -> None:
+        partition = batch.partition
+        progress = self.sequences.progress(partition)
+        earlier = set()
+        for other in progress.unacked:
+            if other is batch:
+                break
+            earlier.add(other)
+        place = sum(other in earlier for other in partition.queue)
+        self.accumulator.put_back(partition, batch, place)
+        self.retries += 1
+        if not self._has_moved(batch, lane):
+            first, most = self._config.retry_backoff, self._config.retry_backoff_max
+            pause = backoff_delay(batch.attempts - 1, first, most, jitter=JITTER)
+            progress.retry_at = max(progress.retry_at, time.monotonic() + pause)
+
+    def _has_moved(self, batch: Batch, lane: Lane) -> bool:
+        """Whether the answer has told the new leader, so that there is nothing to wait for."""
+        if batch.last_error is None or not is_leadership(batch.last_error):
+            return False
+        partition = batch.partition
+        known = self._cluster.cache.partition(partition.topic.name, partition.number)
+        return known is not None and known.leader not in (None, lane.broker_id)
+
+    def _divide(self, batch: Batch) -> None:
+        partition = batch.partition
+        place = 0
+        parts = batch.divide()
+        for part in parts:
+            self.accumulator.adopt(part)
+        if self._config.idempotent:
+            self.sequences.divide(self.sequences.progress(partition), batch, parts)
+        for part in reversed(parts):
+            self.accumulator.put_back(partition, part, place)
+
+    # ---- the end of a batch
+
+    def _fail(self, batch: Batch, error: KarrowError, answer: Any = None) -> None:
+        rest, refused = errors_of_records(batch, answer)
+        marked = self._marked(rest or error, batch)
+        if self._config.idempotent and batch.sequence >= 0:
+            progress = self.sequences.progress(batch.partition)
+            if batch.is_doubtful:
+                self.sequences.given_up(progress, batch)
+            else:
+                self.sequences.failed(batch.partition, batch, error)
+        if self.transactions is not None:
+            self.transactions.batch_failed(marked)
+        batch.fail(marked, refused)
+        if self._config.gapless:
+            self.die(marked)
+
+    @staticmethod
+    def _marked(error: KarrowError, batch: Batch) -> KarrowError:
+        """The error, with the doubt whether the batch was written all the same."""
+        if not batch.is_doubtful and not batch.is_under_way:
+            return error
+        found = type(error).__new__(type(error), *error.args)
+        found.__dict__.update(error.__dict__)
+        found.args = error.args
+        found.__cause__ = error.__cause__
+        found.indefinite = True
+        return found
+
+    def _take_out(self, batch: Batch) -> None:
+        """Take a batch out of its line, wherever it is."""
+        partition = batch.partition
+        if partition.open_batch is batch:
+            self.accumulator.close_batch(partition)
+        with contextlib.suppress(ValueError):
+            partition.queue.remove(batch)
+
+    def _expire(self, now: float) -> None:
+        """Give up the batches whose time is up."""
+        limit = self._config.delivery_timeout
+        self._expire_at = now + min(EXPIRY_SECONDS, limit / 4)
+        for batch in list(self.accumulator.incomplete):
+            if now >= batch.born + limit:
+                self._take_out(batch)
+                batch.is_doubtful = batch.is_doubtful or batch.is_under_way
+                self._fail(batch, self._too_late(batch))
+
+    def _too_late(self, batch: Batch) -> RequestTimeout:
+        last = batch.last_error
+        error = RequestTimeout(
+            f"not delivered within {self._config.delivery_timeout:g} s"
+            + (f"; the last failure: {last}" if last is not None else ""),
+            topic=batch.partition.topic.name,
+            partition=batch.partition.number,
+        )
+        error.__cause__ = last
+        return error
+
+    def _resolve(self, partition: Partition) -> bool:
+        if self.sequences.resolve(partition):
+            self.sequences.raise_epoch()
+            return True
+        progress = self.sequences.progress(partition)
+        if self.transactions is not None and not progress.unacked and not progress.sent:
+            self.transactions.unresolved()
+        return False
+
+    # ---- news
+
+    def _lane_changed(self, lane: Lane, error: KarrowError | None) -> None:
+        """A connection was made, or could not be."""
+        if error is not None:
+            for partition in list(self.accumulator.listed):
+                if self.leaders.of(partition) == lane.broker_id:
+                    self._unreachable(partition, lane, error)
+        self.pump()
+
+    def _unreachable(self, partition: Partition, lane: Lane, error: KarrowError) -> None:
+        where = Node.leader(partition.topic.name, partition.number)
+        self._cluster.learn(error, where, lane.broker_id)
+        for batch in [*partition.queue, *filter(None, [partition.open_batch])]:
+            batch.last_error = error
+            if not error.retriable:
+                self._take_out(batch)
+                self._fail(batch, error)
+
+    def _lost(self, topic: str, error: KarrowError) -> None:
+        """A topic is gone, or not for us."""
+        for batch in list(self.accumulator.incomplete):
+            if batch.partition.topic.name == topic and not batch.is_under_way:
+                self._take_out(batch)
+                self._fail(batch, error)
+
+    def _recreated(self, topic: str) -> None:
+        """Another topic has taken the name: the broker knows nothing of us there."""
+        found = self.accumulator.topic(topic)
+        if found is not None and self._config.idempotent and self.transactions is None:
+            for partition in found.partitions:
+                if self.sequences.progress(partition).next_sequence:
+                    self.sequences.restart(partition)
+
+    # ---- the producer id of an idempotent producer
+
+    def _identify(self) -> None:
+        if self._identifying is None and self.transactions is None:
+            self._identifying = asyncio.create_task(self._ask_identity(), name="karrow producer id")
+
+    async def _ask_identity(self) -> None:
+        body = {"transactional_id": None, "transaction_timeout_ms": 2**31 - 1}
+        request = Request("InitProducerId", Node.any(), lambda _version, _way: body)
+        try:
+            while True:
+                try:
+                    self.sequences.take_identity(*await self._call(request, _read_identity))
+                    break
+                except KarrowError as error:
+                    if not error.retriable:
+                        raise
+        except UnsupportedVersion as error:
+            error.hint = "brokers before 0.11 know no idempotence; give idempotent=False"
+            self.die(error)
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self.die(error)
+        finally:
+            self._identifying = None
+        self.pump()
+
+
+def _read_identity(reply: Reply) -> tuple[int, int]:
+    error = error_for(reply.message.error_code, **reply.context("InitProducerId"))
+    if error is not None:
+        raise error
+    return reply.message.producer_id, reply.message.producer_epoch
+
+
+def _is_doubt(error: KarrowError) -> bool:
+    """Whether a batch may have been written although it met this."""
+    if isinstance(error, (NetworkError, RequestTimeout)):
+        return not isinstance(error, ConnectError)
+    return error.indefinite or (error.retriable and not is_produce_safe(error)) and not isinstance(
+        error, NotEnoughReplicas
+    )
+
+
+async def settled(batch: Batch) -> None:
+    """Wait until a batch, or what it was divided into, has its outcome."""
+    if not batch.is_done:
+        await wait_for(batch)
+    for part in batch.parts or ():
+        await settled(part)
