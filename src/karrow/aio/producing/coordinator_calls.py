@@ -26,6 +26,7 @@ from karrow.errors import (
     ProducerFenced,
     RemoteProtocolError,
     RequestTimeout,
+    UnknownServerError,
     error_for,
 )
 from karrow.net.retry import JITTER, backoff_delay, is_commit_retriable
@@ -126,20 +127,16 @@ class CoordinatorCalls(Calls):
         """Abort what is open so that nothing of this identity can follow, and get a new one.
 
         Before transaction version 2 the coordinator forgets whom it has fenced: whoever asked for
-        it is refused too, unless it names the epoch of the fence. That is only safe to do
-        when the transaction was open for sure. Else the epoch could be another producer's.
+        it is refused too, by an unknown error when epochs have run out, unless it names the epoch
+        of the fence. That is only safe to do when the transaction was open for sure. Else the epoch
+        could be another producer's.
         """
-        met: list[KarrowError] = []
         try:
             return await self._init_producer_id(had)
-        except (ProducerFenced, InvalidProducerEpoch) as error:
+        except (ProducerFenced, InvalidProducerEpoch, UnknownServerError):
             if not is_open:
                 raise
-            met.append(error)
-        try:
-            return await self._init_producer_id(had.fenced)
-        except (ProducerFenced, InvalidProducerEpoch):
-            raise met[0] from None
+        return await self._init_producer_id(had.fenced)
 
     async def _add_partitions(self, who: Identity, partitions: Iterable[TopicPartition]) -> None:
         """Let partitions take part; all of them do, or none."""

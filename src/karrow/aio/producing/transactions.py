@@ -15,10 +15,12 @@ Rules:
   itself is left to InitProducerId, which writes its markers with the epoch of the fence
   (KAFKA-14053). A commit gets a new epoch too when any request was repeated because no answer came
   (KAFKA-17754).
+- InitProducerId aborts whatever is open, also of a producer that has replaced this one: brokers
+  look at the epoch only when nothing is. So a request that does check it goes first.
 - The producer id may change with every answer that names one: it does when epochs have run out.
 - Which version a transaction has is decided when it begins, by the coordinator's feature.
 - A transaction that the broker has timed out looks like one of a producer that was replaced. In
-  version 2 InitProducerId tells them apart, so it is abortable; in version 1 it is fatal (KIP-588).
+  version 2 the abort tells them apart, so it is abortable; in version 1 it is fatal (KIP-588).
 - A cancelled call leaves a state from which abort goes on.
 """
 
@@ -122,9 +124,10 @@ class Remedy(IntEnum):
     """What an abort takes; the strongest that was asked for counts."""
 
     END = 0  # EndTxn
-    RENEW = 1  # and a new epoch after it
-    TRY = 2  # the same, but the coordinator may have nothing to end
+    RENEW = 1  # and after it a new epoch, which in version 2 comes by itself
+    TRY = 2  # the same, but it may have ended already
     FENCE = 3  # InitProducerId, which aborts and fences, instead of EndTxn
+    RESTART = 4  # the same for a producer that the coordinator does not know any more
 
 
 class Pipeline(Protocol):
@@ -283,12 +286,11 @@ class Transactions(CoordinatorCalls):
         """Take note that a batch failed for good; ``indefinite`` errors may have written it."""
         if isinstance(error, FATAL):
             self._fail_for_good(error)
-        elif getattr(error, "indefinite", False):
+        elif error.indefinite:
             self.unresolved(error)
-        elif self._is_implicit and isinstance(error, OVERTAKEN):
-            self._fail(self._explained(error), Remedy.FENCE)
         else:
-            self._fail(self._explained(error))
+            is_over = self._is_implicit and isinstance(error, OVERTAKEN)
+            self._fail(self._explained(error), Remedy.TRY if is_over else Remedy.RENEW)
 
     def unresolved(self, error: KarrowError | None = None) -> None:
         """Take note that a partition may get a batch that nobody waits for any more."""
@@ -371,6 +373,7 @@ class Transactions(CoordinatorCalls):
             raise failure from (error if failure is not error else error.__cause__)
         if after is not None:
             self._take(after)
+            self._remedy = Remedy.END
 
     def _not_ended(self, error: KarrowError, *, commit: bool) -> KarrowError:
         """Draw the conclusions from a failed EndTxn; gives what to raise."""
@@ -386,7 +389,7 @@ class Transactions(CoordinatorCalls):
             failure = copy.copy(error)
             failure.hint = "abort again, or begin the next transaction, which aborts as well"
         if commit and (is_given_up or "EndTxn" in self._unanswered):
-            vars(failure)["indefinite"] = True
+            failure.indefinite = True
         return failure
 
     async def _abort(self) -> None:
@@ -396,7 +399,7 @@ class Transactions(CoordinatorCalls):
         self._pipeline.discard(self.error or StateError("the transaction was aborted"))
         await self._settle()
         self._check("abort")
-        if self._remedy is Remedy.FENCE:
+        if self._remedy >= Remedy.FENCE:
             await self._fence()
         else:
             await self._end(commit=False)
@@ -405,26 +408,28 @@ class Transactions(CoordinatorCalls):
     async def _start_over(self) -> None:
         """Abort what a commit or an abort left when it was given up or cancelled."""
         if self.state is State.COMMITTING:
-            # The commit may have come to pass, or do so before the abort.
-            self._remedy = Remedy.FENCE if self._is_implicit else Remedy.TRY
+            self._remedy = Remedy.TRY  # the commit may have come to pass
         await self._abort()
 
     async def _fence(self) -> None:
-        is_open = not self._is_implicit and self._begun_at is not None
+        is_known = self._remedy is Remedy.FENCE
         try:
-            found = await self._fence_producer(self._identity, is_open=is_open)
+            if is_known:
+                # Refused if the producer was replaced; else this leaves the transaction open.
+                await self._add_partitions(self._identity, self._added)
+            found = await self._fence_producer(self._identity, is_open=is_known)
         except KarrowError as error:
             if is_commit_retriable(error):
                 raise
             failure = self._fail_for_good(self._fenced(error))
             raise failure from failure.__cause__
-        self._remedy = Remedy.END
         self._take(found)
+        self._remedy = Remedy.END
 
     async def _conclude(self) -> None:
-        """Forget the transaction; in version 1, get a new epoch if anything could come late."""
+        """Forget the transaction; get a new epoch if anything of the old one could come late."""
         is_doubtful = self._remedy > Remedy.END or bool(self._unanswered)
-        renews = is_doubtful and self._can_renew and not self._is_implicit
+        renews = is_doubtful and self._can_renew
         self._added.clear()
         self._noted.clear()
         self._begun_at = None
@@ -494,11 +499,11 @@ class Transactions(CoordinatorCalls):
         if is_commit_retriable(error):
             return self._fail(error, Remedy.TRY)  # it may still be acted on
         if isinstance(error, OVERTAKEN):
-            if self._is_implicit and self._is_overdue:
-                return self._fail(self._explained(error), Remedy.FENCE)
+            if self._is_implicit and self._is_overdue and self.state is not State.ABORTING:
+                return self._fail(self._explained(error), Remedy.TRY)
             return self._fail_for_good(self._fenced(error))
         if isinstance(error, FORGOTTEN):
-            return self._fail(error, Remedy.FENCE)
+            return self._fail(error, Remedy.RESTART)
         if isinstance(error, FATAL_FROM_COORDINATOR):
             return self._fail_for_good(error)
         return self._fail(error)
@@ -525,7 +530,7 @@ class Transactions(CoordinatorCalls):
         """The transaction is lost; gives the error, with advice."""
         if self.state is State.FATAL_ERROR:
             return error
-        if remedy is Remedy.FENCE and not self._can_renew:
+        if remedy >= Remedy.FENCE and not self._can_renew:
             return self._fail_for_good(error)
         self._remedy = max(self._remedy, remedy)
         error.hint = error.hint or ABORT
