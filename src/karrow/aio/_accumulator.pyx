@@ -5,7 +5,7 @@ partition, encodes the record into the open batch, and makes the Delivery.
 
 Rules:
 - The GIL is the lock. Nothing between the choice of a batch and the end of an append lets another
-  thread in.
+  thread in; waking the sender, which may, comes last.
 - A record without a key goes where the last one went while that batch is open (KIP-480); then a
   partition is drawn, those with a shorter line more often (KIP-794).
 - The sender is woken when it said that it wants to be: by the first record, or by a full batch. While
@@ -108,6 +108,7 @@ cdef class Accumulator:
         self.listed = []
         self.room_waiters = []
         self.finish_waiters = []
+        self.calling = set()
         self.finished = deque()
         self.pool = MemoryPool(batch_bytes)
         self.is_adaptive = adaptive
@@ -165,18 +166,19 @@ cdef class Accumulator:
         timestamp = now_ms() if timestamp_ms is None else checked_time(timestamp_ms)
         if size + BATCH_OVERHEAD > self.record_limit:
             raise too_large(topic, size + BATCH_OVERHEAD, self.record_limit)
-        if self.bytes + size > self.limit and self.bytes:
-            self.obstacle = NO_ROOM
-            return None
+        delivery = Delivery.__new__(Delivery)
         where = self.chosen(topic, partition, key_bytes, partitioner, size)
         if where is None:
             self.obstacle = NO_PARTITION
+            return None
+        if self.bytes + size > self.limit and self.bytes:
+            self.obstacle = NO_ROOM
+            self.wanted = size
             return None
         batch = where.open
         if batch is None or not batch.has_room(size, self.batch_limit):
             batch = self.batch_for(where, size)
         self.bytes -= batch.charged
-        delivery = Delivery.__new__(Delivery)
         delivery.index = batch.append(
             field_of(key_bytes), field_of(value_bytes), timestamp, header_start, header_length,
             header_count,
@@ -185,15 +187,21 @@ cdef class Accumulator:
         delivery.timestamp = timestamp
         self.bytes += batch.charged
         self.records += 1
+        if self.is_due:
+            self.wake()
         return delivery
 
-    def refuse(self):
-        """Raise why nothing is taken."""
+    def refuse_fork(self):
+        """Raise, in a child of the process that has the sender."""
         if process != self.process:
             raise StateError(
                 "the producer was opened in another process, and its records stay there",
                 hint="make a new one after the fork, or give after_fork='restart'",
             )
+
+    def refuse(self):
+        """Raise why nothing is taken."""
+        self.refuse_fork()
         error = copy.copy(self.refusal)
         error.__cause__ = self.refusal.__cause__
         raise error
@@ -273,17 +281,19 @@ cdef class Accumulator:
 
     cdef Batch batch_for(self, Partition partition, int64_t size):
         """A new open batch; the one before is full."""
-        cdef Batch batch
+        cdef Batch batch = Batch(self, partition, self.pool)
         if partition.open is not None:
+            # Making an object may have run the garbage collector, and that another thread.
+            if partition.open.has_room(size, self.batch_limit):
+                return partition.open
             self.close_open(partition)
-        batch = Batch(self, partition, self.pool)
         partition.open = batch
         partition.backlog += 1
         self.incomplete.add(batch)
         self.batches += 1
         self.enlist(partition)
         if self.sleep == EMPTY:
-            self.wake()
+            self.is_due = True
         return batch
 
     cdef int enlist(self, Partition partition) except -1:
@@ -300,12 +310,14 @@ cdef class Accumulator:
         partition.queue.append(batch)
         self.changes += 1
         if self.sleep == LINGERING:
-            self.wake()
+            self.is_due = True
         return 0
 
     cdef int wake(self) except -1:
-        self.sleep = AWAKE
-        self.waker()
+        self.is_due = False
+        if self.sleep != AWAKE:
+            self.sleep = AWAKE
+            self.waker()
         return 0
 
     # ---- for the sender
@@ -324,6 +336,15 @@ cdef class Accumulator:
         elif partitions > topic.count:
             topic.resize(partitions)
         return topic
+
+    def shrink_topic(self, str name, int32_t partitions):
+        """Learn that another topic has taken the name: the partitions it does not have."""
+        cdef Topic topic = self.topics[name]
+        gone = topic.partitions[partitions:]
+        del topic.partitions[partitions:]
+        topic.count = len(topic.partitions)
+        topic.sticky = None
+        return gone
 
     def look(self):
         """The partitions that have something, before the sender goes through them."""
@@ -349,6 +370,7 @@ cdef class Accumulator:
         if partition.open is not None:
             self.close_open(partition)
             self.seen += 1
+            self.is_due = False
 
     def put_back(self, Partition partition, Batch batch, int place):
         """Put a batch into the line again."""
@@ -368,14 +390,12 @@ cdef class Accumulator:
             return
         batch.is_urgent = True
         self.changes += 1
-        if self.sleep != AWAKE:
-            self.wake()
+        self.wake()
 
     def nudge(self):
         """Have the sender look."""
         self.changes += 1
-        if self.sleep != AWAKE:
-            self.wake()
+        self.wake()
 
     def settled(self, Batch batch, list callbacks):
         """A batch has its outcome: its room is free."""
@@ -399,8 +419,8 @@ cdef class Accumulator:
         return bool(self.room_waiters)
 
     def add_room_waiter(self, wake):
-        """Call ``wake`` when there is room; False when there is."""
-        if self.bytes <= self.wake_below:
+        """Call ``wake`` when there may be room for what had none; False when there is."""
+        if self.bytes + self.wanted <= self.limit or not self.bytes:
             return False
         self.room_waiters.append(wake)
         self.nudge()
@@ -445,13 +465,20 @@ cdef class Accumulator:
     def run_callbacks(self):
         """Run the callbacks that are due, in this thread; how many ran."""
         cdef int64_t count = 0
-        while self.finished:
-            try:
-                delivery, call = self.finished.popleft()
-            except IndexError:
-                break  # another thread took it
-            run_callback(delivery, call)
-            count += 1
+        here = threading.get_ident()
+        if here in self.calling:
+            return 0  # a callback sends: the loop below gets to what that finishes
+        self.calling.add(here)
+        try:
+            while self.finished:
+                try:
+                    delivery, call = self.finished.popleft()
+                except IndexError:
+                    break  # another thread took it
+                run_callback(delivery, call)
+                count += 1
+        finally:
+            self.calling.discard(here)
         self.has_finished = bool(self.finished)
         return count
 

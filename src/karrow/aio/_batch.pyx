@@ -6,7 +6,7 @@ States: *open* takes records; *closed* waits to be sent or is under way; then *w
 Rules:
 - The GIL is the lock: whatever two threads could see is touched only with it. Without it runs only
   what concerns a closed batch that one thread has: packing and checksums.
-- A batch is complete at once, with all its records: a record's offset is the batch's and its index.
+- A batch is complete at once, with all its records: a record's offset is the batch's plus its index.
 - Its memory goes back to the pool when the outcome is there, unless a transport still has a view of
   it (a connection that broke); then it goes when the last view does.
 """
@@ -93,7 +93,8 @@ cdef class Batch:
         """Give up the memory, unless somebody is looking at it."""
         if self.exports:
             return
-        if self.capacity == self.pool.block_bytes:
+        # The garbage collector may have taken the pool away already.
+        if self.pool is not None and self.capacity == self.pool.block_bytes:
             self.pool.give(self.memory)
         else:
             free(self.memory)
@@ -185,10 +186,22 @@ cdef class Batch:
 
     # ---- bytes out
 
+    def hold(self):
+        """Keep the memory although the outcome may come meanwhile: a thread will pack it."""
+        self.exports += 1
+
+    def let_go(self):
+        """Undo ``hold``."""
+        self.exports -= 1
+        if self.state > CLOSED:
+            self.free_memory()
+
     def pack(self, codec, level):
         """Compress the records; for one thread, when the batch is closed."""
         cdef const uint8_t[::1] payload
         cdef uint8_t* memory
+        if self.state > CLOSED:
+            return
         view = PyMemoryView_FromMemory(
             <char*>self.memory + BATCH_OVERHEAD, self.writer.at - self.memory - BATCH_OVERHEAD,
             PyBUF_READ,
@@ -226,9 +239,7 @@ cdef class Batch:
         self.exports += 1
 
     def __releasebuffer__(self, Py_buffer* buffer):
-        self.exports -= 1
-        if self.state > CLOSED:
-            self.free_memory()
+        self.let_go()
 
     cdef void open_segment(self, Segment* segment) noexcept:
         memset(segment, 0, sizeof(Segment))
@@ -369,6 +380,7 @@ cdef class Batch:
         """Block until the outcome is there: whether it is."""
         if self.state > CLOSED:
             return True
+        self.owner.refuse_fork()
         if self.owner.is_loop_here():
             raise StateError(
                 "waiting here would block the event loop that sends the record", hint="await it"

@@ -136,17 +136,19 @@ async def wait_for(Batch batch):
     """Wait for a batch's outcome on a loop, its producer's or another."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()
+    is_ours = batch.owner.is_loop_here()
 
     def settle():
         if not future.done():
             future.set_result(None)
 
     def wake():
-        if batch.owner.is_loop_here():
+        if is_ours:
             settle()
         else:
             loop.call_soon_threadsafe(settle)
 
+    batch.owner.refuse_fork()
     batch.owner.urge(batch)
     if not batch.add_waiter(wake):
         return

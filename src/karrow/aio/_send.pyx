@@ -39,6 +39,7 @@ cdef class AwaitedSend:
         record. Wrong arguments raise at once and concern nobody else.
         """
         cdef Delivery delivery = None
+        cdef object deadline = None
         self._in_turn += 1
         if self._in_turn >= TURN:
             self._in_turn = 0
@@ -49,7 +50,9 @@ cdef class AwaitedSend:
             )
             if delivery is not None:
                 return delivery
-            await self.overcome(self._accumulator.obstacle, topic, partition)
+            deadline = await self.overcome(
+                self._accumulator.obstacle, topic, partition, deadline
+            )
 
     def send_nowait(
         self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -75,17 +76,24 @@ class AsyncProducer(AwaitedSend):
 
     # ---- what send may have to wait for
 
-    async def overcome(self, obstacle: int, topic: str, partition: int | None) -> None:
-        """Do away with what is in the way of a record; ``send`` calls it."""
+    async def overcome(
+        self, obstacle: int, topic: str, partition: int | None, deadline: float | None
+    ) -> float | None:
+        """Do away with what is in the way of a record; ``send`` calls it.
+
+        Gives until when the call may wait for room, for the next time it has to.
+        """
         self.sender.start()
         if obstacle == Obstacle.NO_ROOM:
-            await self._wait_for_room()
+            deadline = room_deadline(self.config, deadline)
+            await self._wait_for_room(deadline)
         elif obstacle == Obstacle.NO_TOPIC:
             await self.partitions_for(topic)
         else:
             await self._find_partition(topic, partition)
+        return deadline
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_room(self, deadline: float | None) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -96,7 +104,7 @@ class AsyncProducer(AwaitedSend):
         if not self.accumulator.add_room_waiter(wake):
             return
         try:
-            async with asyncio.timeout(self.config.max_block):
+            async with asyncio.timeout(seconds_left(deadline)):
                 await future
         except TimeoutError:
             raise self.buffer_full() from None
@@ -129,11 +137,11 @@ class AsyncProducer(AwaitedSend):
 
     async def _find_partition(self, topic: str, partition: int | None) -> None:
         """The topic may have grown since we heard of it."""
-        before = len(self.accumulator.topic(topic).partitions)
+        before = partition_count(self.accumulator, topic)
         said = await self._cluster.refresh([topic])
         if (found := said.topics.get(topic)) is not None and found.partitions:
             self.sender.leaders.learned(found)
-        if len(self.accumulator.topic(topic).partitions) == before:
+        if partition_count(self.accumulator, topic) == before:
             raise no_partition(self.accumulator, topic, partition)
 
     async def partitions_for(self, topic: str) -> int:
@@ -260,6 +268,18 @@ class AsyncProducer(AwaitedSend):
             loop.call_soon(run_callback, delivery, call)
 
 
+def room_deadline(config: ProducerConfig, deadline: float | None) -> float | None:
+    """Until when a call may wait for room; None for as long as it takes."""
+    if deadline is not None or config.max_block is None:
+        return deadline
+    return time.monotonic() + config.max_block
+
+
+def seconds_left(deadline: float | None) -> float | None:
+    """How long it is until then."""
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
 def new_accumulator(config: ProducerConfig) -> Accumulator:
     """An accumulator as the options want it."""
     largest = config.max_request_bytes - REQUEST_OVERHEAD
@@ -281,11 +301,17 @@ def require_topic_name(topic: object) -> None:
         )
 
 
+def partition_count(accumulator: Accumulator, topic: str) -> int:
+    """How many partitions a topic has, as far as is known."""
+    found = accumulator.topic(topic)
+    return 0 if found is None else len(found.partitions)
+
+
 def no_partition(
     accumulator: Accumulator, topic: str, partition: int | None
 ) -> UnknownTopicOrPartition:
     """The error for a partition that the topic does not have."""
-    last = len(accumulator.topic(topic).partitions) - 1
+    last = partition_count(accumulator, topic) - 1
     error = UnknownTopicOrPartition(
         f"the topic has partitions 0 to {last}", topic=topic, partition=partition
     )

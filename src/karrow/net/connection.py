@@ -24,7 +24,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from karrow import events
 from karrow.errors import (
@@ -41,6 +41,7 @@ from karrow.wire import ClientFraming
 
 if TYPE_CHECKING:
     from karrow.config import ClientConfig
+    from karrow.wire import Prepared
     from karrow.wire.codec import Body
 
 KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
@@ -66,17 +67,30 @@ class Peer(NamedTuple):
         return where if self.broker_id is None else f"{self.broker_id} at {where}"
 
 
+class Sink(Protocol):
+    """What an outcome goes into: a future, or something that is told at once."""
+
+    def done(self) -> bool:
+        """Whether nobody waits any more."""
+
+    def set_result(self, result: Any, /) -> None:
+        """The answer has come."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """There will be none."""
+
+
 class Pending:
     """A request in line or under way."""
 
     __slots__ = ("body", "deadline", "future", "name", "sent_at", "size", "span", "version")
 
     def __init__(
-        self, name: str, version: int, body: Body, deadline: float, future: asyncio.Future[Any]
+        self, name: str, version: int, body: Body | Prepared, deadline: float, future: Sink
     ) -> None:
         self.name = name
         self.version = version
-        self.body: Body | None = body
+        self.body: Body | Prepared | None = body
         self.deadline = deadline
         self.future = future
         self.sent_at = 0.0
@@ -89,8 +103,9 @@ class Pending:
             self.span.fail(error)
         if not self.future.done():
             self.future.set_exception(error)
-            # The caller may have gone without a word; its error is no news for the loop's log.
-            self.future.exception()
+            if isinstance(self.future, asyncio.Future):
+                # The caller may have gone without a word; its error is no news for the loop's log.
+                self.future.exception()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -163,7 +178,15 @@ class Connection(asyncio.BufferedProtocol):
         self, name: str, version: int, body: Body, *, limit: float | None = None
     ) -> asyncio.Future[Any]:
         """Put a request in line; the future gets its answer within ``limit`` seconds, or fails."""
-        pending = self._pending(name, version, body, limit)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._enter(self._pending(name, version, body, limit, future))
+        return future
+
+    def send_into(self, sink: Sink, name: str, version: int, body: Body | Prepared) -> None:
+        """Put a request in line; ``sink`` is told of its outcome as soon as it is here."""
+        self._enter(self._pending(name, version, body, None, sink))
+
+    def _enter(self, pending: Pending) -> None:
         if self.is_closed:
             pending.fail(self._unsent(pending))
         elif not self._line and self._may_send():
@@ -171,26 +194,27 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._line.append(pending)
             self._watch(pending.deadline)
-        return pending.future
 
     def send_past(self, name: str, version: int, body: Body) -> asyncio.Future[Any]:
         """Send at once, past the line: how a connection is authenticated while others wait."""
-        pending = self._pending(name, version, body, None)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        pending = self._pending(name, version, body, None, future)
         if self.is_closed:
             pending.fail(self._unsent(pending))
         else:
             self._send(pending)
-        return pending.future
+        return future
 
     def send_token(self, token: bytes) -> asyncio.Future[Any]:
         """Send a SASL token as a bare frame, which is what SaslHandshake v0 asks for."""
-        pending = self._pending("SaslAuthenticate", 0, {}, None)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        pending = self._pending("SaslAuthenticate", 0, {}, None, future)
         if self.is_closed:
             pending.fail(self._unsent(pending))
         else:
             self._sent.append(pending)
             self._write(pending, self._framing.send_token(token))
-        return pending.future
+        return future
 
     def hold(self) -> None:
         """Keep further requests in line until ``release``."""
@@ -265,10 +289,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- out
 
-    def _pending(self, name: str, version: int, body: Body, limit: float | None) -> Pending:
+    def _pending(
+        self, name: str, version: int, body: Body | Prepared, limit: float | None, future: Sink
+    ) -> Pending:
         begin = max(self._loop.time(), self._muted_until)
         deadline = begin + (self._config.request_timeout if limit is None else limit)
-        return Pending(name, version, body, deadline, self._loop.create_future())
+        return Pending(name, version, body, deadline, future)
 
     def _may_send(self) -> bool:
         return (

@@ -29,13 +29,14 @@ cdef class BlockingSend:
         of partitions for this record. Wrong arguments raise at once and concern nobody else.
         """
         cdef Delivery delivery = None
+        cdef object deadline = None
         while True:
             delivery = self._accumulator.append(
                 topic, value, key, headers, partition, timestamp_ms, partitioner
             )
             if delivery is not None:
                 break
-            self._overcome(self._accumulator.obstacle, topic, partition)
+            deadline = self._overcome(self._accumulator.obstacle, topic, partition, deadline)
         if self._accumulator.has_finished:
             self._accumulator.run_callbacks()
         return delivery

@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from karrow.aio._accumulator import run_callback
-from karrow.aio.producer import AsyncProducer, unflushed
+from karrow.aio.producer import AsyncProducer, room_deadline, seconds_left, unflushed
 from karrow.aio.producing.obstacles import Obstacle
 from karrow.sync._send import BlockingSend
 from karrow.sync.client import Client
@@ -65,10 +65,15 @@ class Producer(BlockingSend):
         self._twin = AsyncProducer(servers, config=config, **options)
         self.accumulator = self._twin.accumulator
         self._dispatcher = Dispatcher() if self._twin.config.callbacks == "thread" else None
-        self.accumulator.callback_runner = self._dispatcher and self._dispatcher.put
+        self.accumulator.callback_runner = (
+            None if self._dispatcher is None else self._dispatcher.put
+        )
         self._closed = False
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self.accumulator.is_forked:
+            coroutine.close()
+            self.accumulator.refuse_fork()
         return run(coroutine, "AsyncProducer")
 
     @property
@@ -83,13 +88,16 @@ class Producer(BlockingSend):
 
     # ---- what send may have to wait for
 
-    def _overcome(self, obstacle: int, topic: str, partition: int | None) -> None:
+    def _overcome(
+        self, obstacle: int, topic: str, partition: int | None, deadline: float | None
+    ) -> float | None:
         self.accumulator.run_callbacks()
-        if obstacle == Obstacle.NO_ROOM:
-            if not self.accumulator.wait_for_room(self.config.max_block):
-                raise self._twin.buffer_full()
-        else:
-            self._run(self._twin.overcome(obstacle, topic, partition))
+        if obstacle != Obstacle.NO_ROOM:
+            return self._run(self._twin.overcome(obstacle, topic, partition, deadline))
+        deadline = room_deadline(self.config, deadline)
+        if not self.accumulator.wait_for_room(seconds_left(deadline)):
+            raise self._twin.buffer_full()
+        return deadline
 
     def _no_room(self, obstacle: int, topic: str, partition: int | None) -> KarrowError:
         if obstacle == Obstacle.NO_ROOM:
@@ -108,6 +116,7 @@ class Producer(BlockingSend):
         Raises RequestTimeout when that takes longer; the records stay on their way. Failed records
         raise nothing here: their deliveries do. Callbacks that are due run here.
         """
+        self.accumulator.refuse_fork()
         deadline = None if timeout is None else time.monotonic() + timeout
         waiting = list(self.accumulator.incomplete)
         for batch in waiting:

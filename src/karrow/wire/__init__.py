@@ -17,6 +17,7 @@ from karrow.wire.frames import FrameReader
 from karrow.wire.framing import (
     Answer,
     ClientFraming,
+    Prepared,
     Request,
     RequestHead,
     ServerFraming,
@@ -38,6 +39,7 @@ __all__ = [
     "Api",
     "ClientFraming",
     "FrameReader",
+    "Prepared",
     "Request",
     "RequestHead",
     "ServerFraming",

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karrow.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersion
@@ -55,6 +55,19 @@ class Answer(NamedTuple):
     message: Any
 
 
+# Reads an answer's body from a frame, a start and a version; None leaves it to the codec.
+Shortcut = Callable[[memoryview, int, int], Any]
+
+
+class Prepared(NamedTuple):
+    """The body of a Produce request that its sender has encoded, and how it reads the answer."""
+
+    pieces: list[Part]
+    cuts: list[int]
+    acks: int
+    shortcut: Shortcut | None = None
+
+
 class Undecoded(NamedTuple):
     """An answer whose request is known but whose body, after ``start``, is still bytes."""
 
@@ -63,12 +76,17 @@ class Undecoded(NamedTuple):
     version: int
     frame: memoryview
     start: int
+    shortcut: Shortcut | None = None
 
     def decode(self) -> Answer:
         """Decode the body; this may happen in another thread than the connection's."""
         if self.api is None:
             return Answer(None, None, 0, _token(self.frame))
         version = self.version
+        if self.shortcut is not None:
+            short = self.shortcut(self.frame, self.start, version)
+            if short is not None:
+                return Answer(self.correlation_id, self.api, version, short)
         if self.api.name == "ApiVersions" and _refused(self.frame[self.start :]):
             version = 0
         message = decode_from(f"{self.api.name}Response", version, self.frame, self.start)
@@ -79,6 +97,7 @@ class _Expected(NamedTuple):
     correlation_id: int | None
     api: Api | None
     version: int
+    shortcut: Shortcut | None = None
 
 
 class ClientFraming:
@@ -100,13 +119,17 @@ class ClientFraming:
         """Requests whose answers have not come yet."""
         return len(self._expected)
 
-    def send(self, name: str | int, version: int, body: Body) -> tuple[int, list[Part]]:
+    def send(self, name: str | int, version: int, body: Body | Prepared) -> tuple[int, list[Part]]:
         """A request's correlation id, and the buffers to write.
 
         Nothing is registered when the body cannot be encoded.
         """
         target = api(name)
-        pieces, cuts = encode_pieces(f"{target.name}Request", version, body)
+        shortcut: Shortcut | None = None
+        if isinstance(body, Prepared):
+            pieces, cuts, shortcut = body.pieces, body.cuts, body.shortcut
+        else:
+            pieces, cuts = encode_pieces(f"{target.name}Request", version, body)
         correlation_id = self._next_id
         header = _REQUEST.pack(target.key, version, correlation_id)
         header_version = target.request_header_version(version)
@@ -114,7 +137,7 @@ class ClientFraming:
             header += self._client_id + (b"\0" if header_version == 2 else b"")
         self._next_id = (correlation_id + 1) & MAX_CORRELATION_ID
         if not _is_unanswered(target, body):
-            self._expected.append(_Expected(correlation_id, target, version))
+            self._expected.append(_Expected(correlation_id, target, version, shortcut))
         return correlation_id, _framed(header, pieces, cuts)
 
     def send_token(self, token: bytes) -> list[Part]:
@@ -140,7 +163,9 @@ class ClientFraming:
         start = _ANSWER.size
         if expected.api.response_header_version(expected.version):
             start = _skip_tags(frame, start)
-        return Undecoded(correlation_id, expected.api, expected.version, frame, start)
+        return Undecoded(
+            correlation_id, expected.api, expected.version, frame, start, expected.shortcut
+        )
 
     def receive(self, frame: memoryview) -> Answer:
         """The answer in a frame."""
@@ -260,7 +285,7 @@ def _nullable_string(text: str | None) -> bytes:
     return len(raw).to_bytes(2, "big") + raw
 
 
-def _is_unanswered(target: Api, body: Body) -> bool:
+def _is_unanswered(target: Api, body: Body | Prepared) -> bool:
     if target.name != "Produce":
         return False
     acks: object = body.get("acks", 0) if isinstance(body, Mapping) else getattr(body, "acks", 0)

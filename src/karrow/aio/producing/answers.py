@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from karrow.errors import InvalidRecord, KarrowError, ProduceError, RemoteProtocolError, error_for
+from karrow.errors import KarrowError, ProduceError, RemoteProtocolError, error_for
 
 if TYPE_CHECKING:
     from karrow.aio._batch import Batch
@@ -22,6 +22,14 @@ class Outcome(NamedTuple):
     answer: Any
 
 
+class Place(NamedTuple):
+    """Where a batch is, in the words of an answer: -1 is what the broker did not say."""
+
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+
+
 def outcomes(
     batches: list[Batch], message: Any, topic_name: TopicName, broker: object
 ) -> list[Outcome]:
@@ -34,7 +42,7 @@ def outcomes(
     found = []
     for batch in batches:
         topic, partition = batch.partition.topic.name, batch.partition.number
-        context = {"api": "Produce", "broker": broker, "topic": topic, "partition": partition}
+        context: dict[str, Any] = {"api": "Produce", "broker": broker, "topic": topic, "partition": partition}
         item = said.get((topic, partition))
         error: KarrowError | None
         if item is None:
@@ -49,8 +57,9 @@ def outcomes(
 def errors_of_records(batch: Batch, answer: Any) -> tuple[KarrowError | None, dict[int, Any] | None]:
     """Which records were refused (KIP-467), and what that means for the others of their batch."""
     refused = {
-        item.batch_index: InvalidRecord(
-            item.batch_index_error_message or answer.error_message or "",
+        item.batch_index: error_for(
+            answer.error_code,
+            item.batch_index_error_message or answer.error_message,
             topic=batch.partition.topic.name,
             partition=batch.partition.number,
         )

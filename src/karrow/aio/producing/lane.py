@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from karrow.aio._batch import Batch
     from karrow.net.cluster import Cluster
     from karrow.net.connection import Connection
+    from karrow.wire import Prepared
+    from karrow.wire.messages import ProduceRequest
 
 # How many of the newest answers the latencies of a broker are told from.
 SAMPLES = 1000
@@ -72,27 +74,6 @@ class Lane:
             self._opening = None
         self._on_change(self, error)
 
-    def send(
-        self,
-        connection: Connection,
-        version: int,
-        body: dict[str, Any],
-        batches: list[Batch],
-        on_answer: Callable[[Lane, list[Batch], int, asyncio.Future[Any]], object],
-    ) -> None:
-        """Send a request; ``on_answer`` is called with its outcome."""
-        began = time.monotonic()
-        self.in_flight += 1
-        self.requests += 1
-        future = connection.send("Produce", version, body)
-
-        def answered(future: asyncio.Future[Any]) -> None:
-            self.in_flight -= 1
-            self.latencies.append(time.monotonic() - began)
-            on_answer(self, batches, version, future)
-
-        future.add_done_callback(answered)
-
     async def close(self) -> None:
         """Give the connection up."""
         if self._opening is not None:
@@ -100,3 +81,47 @@ class Lane:
             await asyncio.gather(self._opening, return_exceptions=True)
         if self._connection is not None:
             self._connection.close()
+
+
+class Flight:
+    """A request under way; its connection tells it the outcome at once, without a turn of the loop."""
+
+    __slots__ = ("_began", "_is_over", "_on_end", "answer", "batches", "error", "lane", "version")
+
+    def __init__(
+        self, lane: Lane, batches: list[Batch], version: int, on_end: Callable[[Flight], object]
+    ) -> None:
+        self.lane = lane
+        self.batches = batches
+        self.version = version
+        self.answer: Any = None
+        self.error: KarrowError | None = None
+        self._on_end = on_end
+        self._is_over = False
+        self._began = time.monotonic()
+
+    def leave(self, connection: Connection, body: Prepared | ProduceRequest) -> None:
+        """Be sent."""
+        self.lane.in_flight += 1
+        self.lane.requests += 1
+        connection.send_into(self, "Produce", self.version, body)
+
+    def done(self) -> bool:
+        """Whether it has its outcome."""
+        return self._is_over
+
+    def set_result(self, result: Any, /) -> None:
+        """The broker has answered; None without acks."""
+        self.answer = result
+        self.lane.latencies.append(time.monotonic() - self._began)
+        self._end()
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """There is no answer."""
+        self.error = exception if isinstance(exception, KarrowError) else KarrowError(str(exception))
+        self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self.lane.in_flight -= 1
+        self._on_end(self)

@@ -39,7 +39,7 @@ class Leaders:
         *,
         on_change: Callable[[], object],
         on_lost: Callable[[str, KarrowError], object],
-        on_recreated: Callable[[str], object],
+        on_recreated: Callable[[str, int], object],
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -77,12 +77,13 @@ class Leaders:
     def learned(self, topic: TopicMetadata) -> None:
         """Take over what the cluster says of a topic."""
         self._lost_since.pop(topic.name, None)
-        self._accumulator.add_topic(topic.name, max(topic.partitions) + 1)
+        count = max(topic.partitions) + 1
+        self._accumulator.add_topic(topic.name, count)
         if topic.topic_id is None:
             return
         if self._ids.setdefault(topic.name, topic.topic_id) != topic.topic_id:
             self._ids[topic.name] = topic.topic_id
-            self._on_recreated(topic.name)
+            self._on_recreated(topic.name, count)
 
     async def _ask(self) -> None:
         try:

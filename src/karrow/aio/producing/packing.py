@@ -22,7 +22,10 @@ class Packer:
     """Compresses batches before they are sent; the codecs let other threads run meanwhile."""
 
     def __init__(
-        self, compression: str | None, level: int | None, on_packed: Callable[[], object]
+        self,
+        compression: str | None,
+        level: int | None,
+        on_packed: Callable[[Batch, BaseException | None], object],
     ) -> None:
         self.codec = find_codec(compression, level)
         self._level = level
@@ -39,6 +42,7 @@ class Packer:
             batch.pack(self.codec, self._level)
             return True
         batch.is_packing = True
+        batch.hold()
         work = asyncio.get_running_loop().run_in_executor(
             self._threads(), batch.pack, self.codec, self._level
         )
@@ -47,9 +51,8 @@ class Packer:
 
     def _packed(self, batch: Batch, done: asyncio.Future[None]) -> None:
         batch.is_packing = False
-        if not done.cancelled() and (error := done.exception()) is not None:
-            batch.fail(error)
-        self._on_packed()
+        batch.let_go()
+        self._on_packed(batch, None if done.cancelled() else done.exception())
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._executor is None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from karrow.aio._produce import decode_written, encode_batches, encode_head
+from karrow.errors import LocalProtocolError
+from karrow.wire import Prepared
 from karrow.wire.messages import ProduceRequest
 
 if TYPE_CHECKING:
@@ -36,38 +39,58 @@ def produce_version(
     return version
 
 
-def produce_body(
-    config: ProducerConfig, cluster: Cluster, version: int, batches: list[Batch]
-) -> ProduceRequest:
-    """A request with the batches, by topic."""
-    topics: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
-    for batch in batches:
-        data = ProduceRequest.PartitionProduceData(
-            index=batch.partition.number, records=_records(config, version, batch)
+class Requests:
+    """Makes the requests of one producer."""
+
+    def __init__(self, config: ProducerConfig, cluster: Cluster) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._acks = -1 if config.acks == "all" else config.acks
+        self._timeout_ms = round(config.request_timeout * 1000)
+        self._heads: dict[int, bytes] = {}
+
+    def body(self, version: int, batches: list[Batch]) -> Prepared | ProduceRequest:
+        """A request with the batches, by topic; brokers before 0.11 get message sets."""
+        topics: dict[str, list[Batch]] = {}
+        for batch in batches:
+            topics.setdefault(batch.partition.topic.name, []).append(batch)
+        if version < FIRST_WITH_BATCHES:
+            return self._message_sets(version, topics)
+        head = self._heads.get(version)
+        if head is None:
+            acks, timeout = self._acks, self._timeout_ms
+            head = encode_head(version, self._config.transactional_id, acks, timeout)
+            self._heads[version] = head
+        named = [(self.name(version, topic), group) for topic, group in topics.items()]
+        pieces, cuts = encode_batches(version, head, named)
+        return Prepared(pieces, cuts, self._acks, decode_written)
+
+    def name(self, version: int, topic: str) -> bytes:
+        """How a version names a topic."""
+        if version < FIRST_WITH_TOPIC_IDS:
+            return topic.encode()
+        known = self._cluster.cache.topic_id(topic)
+        if known is None:
+            raise LocalProtocolError("this version names topics by id, which is unknown")
+        return known.bytes
+
+    def _message_sets(self, version: int, topics: dict[str, list[Batch]]) -> ProduceRequest:
+        magic = int(version >= FIRST_WITH_TIMESTAMPS)
+        codec, level = self._config.compression, self._config.compression_level
+        return ProduceRequest(
+            acks=self._acks,
+            timeout_ms=self._timeout_ms,
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name=topic,
+                    partition_data=[
+                        ProduceRequest.PartitionProduceData(
+                            index=batch.partition.number,
+                            records=batch.message_set(magic, codec, level),
+                        )
+                        for batch in group
+                    ],
+                )
+                for topic, group in topics.items()
+            ],
         )
-        topics.setdefault(batch.partition.topic.name, []).append(data)
-    return ProduceRequest(
-        transactional_id=config.transactional_id,
-        acks=-1 if config.acks == "all" else config.acks,
-        timeout_ms=round(config.request_timeout * 1000),
-        topic_data=[
-            ProduceRequest.TopicProduceData(
-                **_name(cluster, version, topic), partition_data=partitions
-            )
-            for topic, partitions in topics.items()
-        ],
-    )
-
-
-def _name(cluster: Cluster, version: int, topic: str) -> dict[str, Any]:
-    if version < FIRST_WITH_TOPIC_IDS:
-        return {"name": topic}
-    return {"topic_id": cluster.cache.topic_id(topic)}
-
-
-def _records(config: ProducerConfig, version: int, batch: Batch) -> memoryview | bytes:
-    """The bytes of a batch; brokers before 0.11 get message sets."""
-    if version >= FIRST_WITH_BATCHES:
-        return memoryview(batch)
-    magic = int(version >= FIRST_WITH_TIMESTAMPS)
-    return batch.message_set(magic, config.compression, config.compression_level)

@@ -23,22 +23,34 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from karrow.aio._delivery import wait_for
+from karrow.aio._produce import Written
 from karrow.aio.calls.base import Calls, Reply, Request
-from karrow.aio.producing.answers import Outcome, errors_of_records, number_or_none, outcomes
-from karrow.aio.producing.lane import Lane
+from karrow.aio.producing.answers import (
+    Outcome,
+    Place,
+    errors_of_records,
+    number_or_none,
+    outcomes,
+)
+from karrow.aio.producing.lane import Flight, Lane
 from karrow.aio.producing.leaders import Leaders
 from karrow.aio.producing.packing import Packer
-from karrow.aio.producing.requests import produce_body, produce_version
+from karrow.aio.producing.requests import FIRST_WITH_TOPIC_IDS, Requests, produce_version
 from karrow.aio.producing.sequences import Progress, Sequences
 from karrow.errors import (
     ConnectError,
     DuplicateSequenceNumber,
+    KafkaStorageError,
     KarrowError,
     MessageTooLarge,
-    NetworkError,
+    NetworkException,
     NotEnoughReplicas,
+    RemoteProtocolError,
+    RequestTimedOut,
     RequestTimeout,
     StateError,
+    UnknownServerError,
+    UnknownTopicOrPartition,
     UnsupportedVersion,
     error_for,
 )
@@ -54,6 +66,9 @@ if TYPE_CHECKING:
     from karrow.types import TopicMetadata
 
 NEVER = float("inf")
+NOWHERE = Place(-1, -1, -1)
+# What a broker says when it does not know itself what it has done.
+BY_BROKER = (KafkaStorageError, NetworkException, RequestTimedOut, UnknownServerError)
 # How often batches are looked through for those whose time is up, at least.
 EXPIRY_SECONDS = 1.0
 
@@ -78,10 +93,11 @@ class Sender(Calls):
             on_lost=self._lost,
             on_recreated=self._recreated,
         )
-        self._packer = Packer(config.compression, config.compression_level, self.pump)
+        self._requests = Requests(config, cluster)
+        self._packer = Packer(config.compression, config.compression_level, self._packed)
         self._identifying: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._expire_at = 0.0
         self._turn = 0
         self._closed = False
@@ -212,9 +228,8 @@ class Sender(Calls):
         is_more = False
         for lane, batches in ready.items():
             is_more |= self._send_batches(lane, batches, now)
-        if not self.accumulator.rest(waiting <= self._config.linger) or is_more:
-            self.accumulator.nudge()
-        self._set_timer(waiting)
+        has_rest = self.accumulator.rest(waiting <= self._config.linger) and not is_more
+        self._set_timer(waiting if has_rest else 0.0)
 
     def _in_turn(self, partitions: list[Partition]) -> list[Partition]:
         """Begin with another partition each time, so that all of them get into full requests."""
@@ -229,8 +244,12 @@ class Sender(Calls):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if waiting != NEVER and self._loop is not None:
-            self._timer = self._loop.call_later(max(waiting, 0.0), self.pump)
+        if self._loop is None or waiting == NEVER:
+            return
+        if waiting <= 0:
+            self._timer = self._loop.call_soon(self.pump)
+        else:
+            self._timer = self._loop.call_later(waiting, self.pump)
 
     def _visit(self, partition: Partition, now: float, ready: dict[Lane, list[Batch]]) -> float:
         """Look at a partition: its next batch is ready, or how long until that may be."""
@@ -239,6 +258,8 @@ class Sender(Calls):
         if batch is None:
             self.accumulator.unlist(partition)
             return NEVER
+        if not batch.count:
+            return 0.0  # another thread is about to put its first record in
         if progress.unresolved is not None and not self._resolve(partition):
             return NEVER
         if progress.retry_at > now:
@@ -291,23 +312,21 @@ class Sender(Calls):
             return False
         chosen = self._fitting(batches)
         try:
-            version = produce_version(self._config, self._cluster, connection, chosen, self._newest)
-            for batch in chosen:
-                self._prepare(batch, now)
-            body = produce_body(self._config, self._cluster, version, chosen)
+            limit = None if self.transactions is None else self.transactions.newest_produce
+            version = produce_version(self._config, self._cluster, connection, chosen, limit)
+            body = self._requests.body(version, chosen)
         except KarrowError as error:
-            for batch in chosen:
+            # One batch may be to blame for all: a batch alone shows which.
+            for batch in chosen if len(chosen) == 1 else ():
                 self._take_out(batch)
                 self._fail(batch, error)
-            return True
+            return len(chosen) == 1 or all([self._send_batches(lane, [one], now) for one in chosen])
+        for batch in chosen:
+            self._prepare(batch, now)
         lane.bytes_sent += sum(batch.size for batch in chosen)
-        lane.send(connection, version, body, chosen, self._answered)
+        Flight(lane, chosen, version, self._answered).leave(connection, body)
         has_room = lane.in_flight < self._config.max_in_flight
         return has_room and (len(chosen) < len(batches) or any(b.partition.queue for b in chosen))
-
-    @property
-    def _newest(self) -> int | None:
-        return None if self.transactions is None else self.transactions.newest_produce
 
     def _fitting(self, batches: list[Batch]) -> list[Batch]:
         total = 0
@@ -331,52 +350,62 @@ class Sender(Calls):
 
     # ---- in
 
-    def _answered(
-        self, lane: Lane, batches: list[Batch], version: int, future: asyncio.Future[Any]
-    ) -> None:
+    def _answered(self, flight: Flight) -> None:
+        """The connection calls this the moment the outcome is there."""
         try:
-            for batch in batches:
+            for batch in flight.batches:
                 batch.is_under_way = False
                 self.sequences.progress(batch.partition).sent -= 1
-            self._read(lane, batches, version, future)
+            if flight.error is not None:
+                for batch in reversed(flight.batches):
+                    self._trouble(Outcome(batch, flight.error, None), flight.lane)
+                self.accumulator.nudge()  # not now: the connection is about to tell others as well
+            else:
+                self._read(flight)
+                if self.accumulator.listed:
+                    self.pump()
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
             self.die(error)
-        self.pump()
 
-    def _read(
-        self, lane: Lane, batches: list[Batch], version: int, future: asyncio.Future[Any]
-    ) -> None:
-        error = None if future.cancelled() else future.exception()
-        if isinstance(error, KarrowError):
-            for batch in reversed(batches):
-                self._trouble(Outcome(batch, error, None), lane)
-            return
-        message = future.result()
+    def _read(self, flight: Flight) -> None:
+        message, version = flight.answer, flight.version
         if message is None:  # acks=0
-            for batch in batches:
-                batch.succeed(None)
+            for batch in flight.batches:
+                self._written(batch, None, NOWHERE)
+            return
+        if isinstance(message, Written):
+            for batch in flight.batches:
+                partition = batch.partition
+                name = self._requests.name(version, partition.topic.name)
+                found = message.partitions.get((name, partition.number))
+                if found is None:
+                    silence = RemoteProtocolError("the answer does not speak of the partition")
+                    silence.indefinite = True
+                    self._trouble(Outcome(batch, silence, None), flight.lane)
+                else:
+                    self._written(batch, found[0], Place(*found))
             return
 
-        def name(entry: Any) -> str | None:
-            return self._topic_name(entry, version, 13)
+        def name_of(entry: Any) -> str | None:
+            return self._topic_name(entry, version, FIRST_WITH_TOPIC_IDS)
 
-        for outcome in outcomes(batches, message, name, lane.broker_id):
-            if outcome.error is None or isinstance(outcome.error, DuplicateSequenceNumber):
-                self._written(outcome)
+        for outcome in outcomes(flight.batches, message, name_of, flight.lane.broker_id):
+            batch, error, answer = outcome
+            if error is None:
+                self._written(batch, answer.base_offset, answer)
+            elif isinstance(error, DuplicateSequenceNumber):
+                self._written(batch, None, answer)
             else:
-                if outcome.answer is not None:
-                    partition = outcome.batch.partition
-                    where = TopicPartition(partition.topic.name, partition.number)
-                    self._follow(where, outcome.answer, message.node_endpoints)
-                self._trouble(outcome, lane)
+                if answer is not None:
+                    where = TopicPartition(batch.partition.topic.name, batch.partition.number)
+                    self._follow(where, answer, message.node_endpoints)
+                self._trouble(outcome, flight.lane)
 
-    def _written(self, outcome: Outcome) -> None:
-        batch, error, answer = outcome
-        progress = self.sequences.progress(batch.partition)
-        offset = number_or_none(answer.base_offset) if error is None else None
+    def _written(self, batch: Batch, base_offset: int | None, answer: Any) -> None:
+        offset = None if base_offset is None else number_or_none(base_offset)
         if self._config.idempotent:
             last = None if offset is None else offset + batch.count - 1
-            self.sequences.acked(progress, batch, last)
+            self.sequences.acked(self.sequences.progress(batch.partition), batch, last)
         batch.succeed(
             offset,
             number_or_none(answer.log_append_time_ms),
@@ -391,7 +420,7 @@ class Sender(Calls):
         where = Node.leader(partition.topic.name, partition.number)
         self._cluster.learn(error, where, lane.broker_id)
         batch.last_error = error
-        batch.is_doubtful = batch.is_doubtful or _is_doubt(error)
+        batch.is_doubtful = batch.is_doubtful or _is_doubt(error, answer)
         if batch.is_done:
             return  # its time was up before
         if isinstance(error, MessageTooLarge) and batch.count > 1:
@@ -408,26 +437,29 @@ class Sender(Calls):
         if self._config.idempotent:
             start = -1 if answer is None else answer.log_start_offset
             verdict = self.sequences.judge(batch.partition, batch, error, start)
-            return verdict == "again" or error.indefinite
+            return verdict == "again" or isinstance(error, RemoteProtocolError)
         if self._config.allow_duplicates:
             return is_transient(error)
-        return is_produce_safe(error) or isinstance(error, NotEnoughReplicas)
+        is_safe = is_produce_safe(error) or isinstance(error, NotEnoughReplicas)
+        return is_safe and not batch.is_doubtful
 
     def _put_back(self, batch: Batch, lane: Lane) -> None:
         partition = batch.partition
         progress = self.sequences.progress(partition)
-        earlier = set()
-        for other in progress.unacked:
-            if other is batch:
-                break
-            earlier.add(other)
-        place = sum(other in earlier for other in partition.queue)
-        self.accumulator.put_back(partition, batch, place)
+        self.accumulator.put_back(partition, batch, self._place(batch))
         self.retries += 1
         if not self._has_moved(batch, lane):
             first, most = self._config.retry_backoff, self._config.retry_backoff_max
             pause = backoff_delay(batch.attempts - 1, first, most, jitter=JITTER)
             progress.retry_at = max(progress.retry_at, time.monotonic() + pause)
+
+    def _place(self, batch: Batch) -> int:
+        """Where a batch that was sent belongs in its line: behind those that were sent before."""
+        unacked = self.sequences.progress(batch.partition).unacked
+        if batch not in unacked:
+            return 0
+        earlier = unacked[: unacked.index(batch)]
+        return sum(other in earlier for other in batch.partition.queue)
 
     def _has_moved(self, batch: Batch, lane: Lane) -> bool:
         """Whether the answer has told the new leader, so that there is nothing to wait for."""
@@ -439,7 +471,7 @@ class Sender(Calls):
 
     def _divide(self, batch: Batch) -> None:
         partition = batch.partition
-        place = 0
+        place = self._place(batch)
         parts = batch.divide()
         for part in parts:
             self.accumulator.adopt(part)
@@ -541,8 +573,24 @@ class Sender(Calls):
                 self._take_out(batch)
                 self._fail(batch, error)
 
-    def _recreated(self, topic: str) -> None:
+    def _packed(self, batch: Batch, error: BaseException | None) -> None:
+        """A thread has compressed a batch, or could not."""
+        if error is not None and not batch.is_done:
+            self._take_out(batch)
+            failure = KarrowError(f"the batch could not be compressed: {error}")
+            failure.__cause__ = error
+            self._fail(batch, failure)
+        self.pump()
+
+    def _recreated(self, topic: str, partitions: int) -> None:
         """Another topic has taken the name: the broker knows nothing of us there."""
+        gone = self.accumulator.shrink_topic(topic, partitions)
+        for batch in list(self.accumulator.incomplete):
+            if batch.partition in gone and not batch.is_under_way:
+                text = f"the topic was created anew, with {partitions} partitions"
+                number = batch.partition.number
+                self._take_out(batch)
+                self._fail(batch, UnknownTopicOrPartition(text, topic=topic, partition=number))
         found = self.accumulator.topic(topic)
         if found is not None and self._config.idempotent and self.transactions is None:
             for partition in found.partitions:
@@ -583,13 +631,15 @@ def _read_identity(reply: Reply) -> tuple[int, int]:
     return reply.message.producer_id, reply.message.producer_epoch
 
 
-def _is_doubt(error: KarrowError) -> bool:
-    """Whether a batch may have been written although it met this."""
-    if isinstance(error, (NetworkError, RequestTimeout)):
-        return not isinstance(error, ConnectError)
-    return error.indefinite or (error.retriable and not is_produce_safe(error)) and not isinstance(
-        error, NotEnoughReplicas
-    )
+def _is_doubt(error: KarrowError, answer: Any) -> bool:
+    """Whether a batch may have been written although it met this.
+
+    A broker that has appended a batch and could not wait for its replicas says where: an error with
+    an offset. One without is about a batch that was not appended.
+    """
+    if isinstance(error, ConnectError):
+        return False
+    return answer is None or answer.base_offset >= 0 or isinstance(error, BY_BROKER)
 
 
 async def settled(batch: Batch) -> None:

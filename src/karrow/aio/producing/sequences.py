@@ -5,6 +5,10 @@ repetition from a gap. The rules are those of Kafka's own client:
 
 - A batch keeps its sequence when it is sent again. While one is, nothing behind it in the partition
   is sent that was not sent before, and those that were follow in their order.
+- A broker takes any first sequence from a producer that it does not know. So the first batch of a
+  producer in a partition goes alone: nothing behind it can be written while it is not.
+- Batches are numbered anew only when none of them is under way. There is a gap before them then, so
+  none of them can have been written.
 - OUT_OF_ORDER_SEQUENCE: not the next one in line, so one before it failed: again, in order. The next
   one in line: there is a gap; the epoch is raised, the line is numbered from 0, and sent again.
 - UNKNOWN_PRODUCER_ID: the broker has forgotten us, with its records or without: raised, again.
@@ -46,6 +50,7 @@ class Progress:
         "acked_offset",
         "acked_sequence",
         "epoch",
+        "is_known",
         "lost_since",
         "next_sequence",
         "number",
@@ -68,11 +73,13 @@ class Progress:
         self.sent = 0
         # The sequence after a batch that was given up, while it is not known what became of it.
         self.unresolved: int | None = None
+        # Whether the broker has a batch of this producer id here.
+        self.is_known = False
         self.retry_at = 0.0
-        self.lost_since: float | None = None
 
     def restart(self, producer_id: int, epoch: int) -> None:
         """Count from 0 under another epoch; what has no outcome yet is numbered anew."""
+        self.is_known = self.is_known and producer_id == self.producer_id
         self.producer_id, self.epoch = producer_id, epoch
         self.acked_sequence = -1
         self.unresolved = None
@@ -81,6 +88,7 @@ class Progress:
             batch.producer_id, batch.producer_epoch = producer_id, epoch
             batch.sequence = sequence
             batch.is_reset = True
+            batch.is_doubtful = False
             sequence = (sequence + batch.count) & SEQUENCES
         self.next_sequence = sequence
 
@@ -117,9 +125,9 @@ class Sequences:
     def take_identity(self, producer_id: int, epoch: int) -> None:
         """Be this producer from now on."""
         self.producer_id, self.epoch = producer_id, epoch
-        for progress in self._to_restart:
+        for progress in [one for one in self._to_restart if not one.sent]:
             progress.restart(producer_id, epoch)
-        self._to_restart.clear()
+            self._to_restart.remove(progress)
 
     def restart_all(self, producer_id: int, epoch: int) -> None:
         """Be this producer from now on, in every partition at once: a transaction has ended."""
@@ -131,16 +139,19 @@ class Sequences:
     def restart(self, partition: Partition) -> None:
         """Raise the epoch before anything more is sent to a partition."""
         progress = self.progress(partition)
-        if (progress.producer_id, progress.epoch) != (self.producer_id, self.epoch):
-            progress.restart(self.producer_id, self.epoch)  # it has not used this epoch yet
-        elif progress not in self._to_restart:
+        if progress not in self._to_restart:
             self._to_restart.append(progress)
 
     def raise_epoch(self) -> None:
         """Do what ``restart`` has asked for; at the last epoch the producer id is given up."""
-        if not self._to_restart or not self.is_identified:
+        ready = [progress for progress in self._to_restart if not progress.sent]
+        if not ready or not self.is_identified:
             return
-        if self.epoch >= MAX_EPOCH:
+        # A partition that has not used this epoch yet can have it.
+        is_new = all((one.producer_id, one.epoch) != (self.producer_id, self.epoch) for one in ready)
+        if is_new:
+            self.take_identity(self.producer_id, self.epoch)
+        elif self.epoch >= MAX_EPOCH:
             self.producer_id = NO_ID
         else:
             self.take_identity(self.producer_id, self.epoch + 1)
@@ -149,13 +160,15 @@ class Sequences:
 
     def may_send(self, progress: Progress, batch: Batch) -> bool:
         """Whether a batch at the head of its line may go."""
+        if progress in self._to_restart:
+            return False
         if batch.sequence >= 0:
             # It is sent again: only as the first that has no outcome.
             return progress.unacked[0] is batch
         if progress.unresolved is not None or not self.is_identified:
             return False
         is_stale = (progress.producer_id, progress.epoch) != (self.producer_id, self.epoch)
-        return not (is_stale and progress.unacked)
+        return not progress.unacked or (progress.is_known and not is_stale)
 
     def number(self, progress: Progress, batch: Batch) -> None:
         """Give a batch its place in line, unless it has one."""
@@ -189,6 +202,7 @@ class Sequences:
         )
         if is_ours and self._is_later(batch.last_sequence, progress.acked_sequence):
             progress.acked_sequence = batch.last_sequence
+            progress.is_known = True
         if last_offset is not None:
             progress.acked_offset = max(progress.acked_offset, last_offset)
         self._forget(progress, batch)
@@ -223,6 +237,8 @@ class Sequences:
         return "fail"
 
     def _judge_disorder(self, partition: Partition, progress: Progress, batch: Batch) -> Verdict:
+        # Had it been written before, the broker would have known it again.
+        batch.is_doubtful = False
         is_resolved = progress.unresolved is None
         if is_resolved and (batch.is_reset or not progress.is_next(batch.sequence)):
             return "again"
