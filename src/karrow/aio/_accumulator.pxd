@@ -63,6 +63,9 @@ cdef class Accumulator:
     cdef int64_t process
     cdef list room_waiters
     cdef list finish_waiters
+    cdef set calling             # threads that are running callbacks
+    cdef int64_t wanted          # the size of the last record without room
+    cdef bint is_due             # the sender is to be woken at the end of this append
     cdef public object callback_runner
     cdef public object on_settled
     cdef readonly object finished
