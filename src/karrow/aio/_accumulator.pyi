@@ -1,12 +1,12 @@
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from karrow.aio._batch import Batch
 from karrow.config.producer import Partitioner
 from karrow.errors import KarrowError
 
-Callback = tuple[Any, Callable[[Any], object]]
+Callback: TypeAlias = tuple[Any, Callable[[Any], object]]
 
 class Topic:
     @property

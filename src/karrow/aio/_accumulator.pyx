@@ -8,8 +8,8 @@ Rules:
   thread in; waking the sender, which may, comes last.
 - A record without a key goes where the last one went while that batch is open (KIP-480); then a
   partition is drawn, those with a shorter line more often (KIP-794).
-- The sender is woken when it said that it wants to be: by the first record, or by a full batch. While
-  it looks, ``changes`` counts what it may have missed; it does not go to sleep before it has seen it.
+- The sender is woken when it said that it wants to be: by the first record, or by a full batch.
+  While it looks, ``changes`` counts what it may have missed; it does not sleep before it saw that.
 - Senders that wait for room are woken when a quarter of the buffer is free.
 - A forked child has its parent's records, but not the thread that sends them: it must not use them.
 """
@@ -23,7 +23,7 @@ from karrow.records._encode cimport now_ms
 from karrow.records._hash cimport digest_of, kind_of
 from karrow.records._layout cimport BATCH_OVERHEAD
 from karrow.records._writing cimport (
-    RECORD_OVERHEAD, Field, encoded_headers, field_bytes, field_of,
+    RECORD_OVERHEAD, encoded_headers, field_bytes, field_of,
 )
 
 import copy
@@ -229,7 +229,7 @@ cdef class Accumulator:
             ) % <uint64_t>topic.count
             return topic.partitions[number]
         if self.kind == RANDOM:
-            return topic.partitions[self.random() % <uint64_t>topic.count]
+            return topic.partitions[self.lot() % <uint64_t>topic.count]
         return self.stuck_to(topic, size)
 
     cdef Partition by_function(self, Topic topic, bytes key, object partitioner):
@@ -255,7 +255,7 @@ cdef class Accumulator:
         cdef Partition where
         cdef int64_t longest = 0
         cdef int64_t total = 0
-        cdef int64_t lot
+        cdef int64_t drawn_lot
         cdef bint anywhere = True
         for where in topic.partitions:
             if where.is_available:
@@ -264,15 +264,15 @@ cdef class Accumulator:
         for where in topic.partitions:
             if anywhere or where.is_available:
                 total += longest + 1 - where.backlog if self.is_adaptive and not anywhere else 1
-        lot = self.random() % <uint64_t>total
+        drawn_lot = self.lot() % <uint64_t>total
         for where in topic.partitions:
             if anywhere or where.is_available:
-                lot -= longest + 1 - where.backlog if self.is_adaptive and not anywhere else 1
-                if lot < 0:
+                drawn_lot -= longest + 1 - where.backlog if self.is_adaptive and not anywhere else 1
+                if drawn_lot < 0:
                     break
         return where
 
-    cdef uint64_t random(self) noexcept:
+    cdef uint64_t lot(self) noexcept:
         """Xorshift: good enough to spread load."""
         self.random_state ^= self.random_state << 13
         self.random_state ^= self.random_state >> 7

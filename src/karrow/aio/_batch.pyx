@@ -1,12 +1,13 @@
 """A batch on its way: records go in, bytes for the broker come out, and an outcome comes back.
 
-States: *open* takes records; *closed* waits to be sent or is under way; then *written*, *failed*, or
-*divided*, when the broker found it too large and its records went into smaller batches.
+States: *open* takes records; *closed* waits to be sent or is under way; then *written*, *failed*,
+or *divided*, when the broker found it too large and its records went into smaller batches.
 
 Rules:
 - The GIL is the lock: whatever two threads could see is touched only with it. Without it runs only
   what concerns a closed batch that one thread has: packing and checksums.
-- A batch is complete at once, with all its records: a record's offset is the batch's plus its index.
+- A batch is complete at once, with all its records: a record's offset is the batch's plus its
+  index.
 - Its memory goes back to the pool when the outcome is there, unless a transport still has a view of
   it (a connection that broke); then it goes when the last view does.
 """

@@ -1,7 +1,6 @@
-"""What ``send`` gives back: a record's batch and its place there. Nothing else is kept per record."""
+"""What ``send`` gives back: a record's batch and its place in it; no more is kept of a record."""
 
 cimport cython
-from libc.stdint cimport int64_t
 
 from karrow.aio._batch cimport FAILED, Batch
 
@@ -19,8 +18,8 @@ from karrow.types import RecordMetadata
 cdef class Delivery:
     """A record on its way.
 
-    In a blocking producer ``result()`` waits for it; in an AsyncProducer it is awaited. Waiting does
-    not wait for ``linger``: the record leaves at once.
+    In a blocking producer ``result()`` waits for it; in an AsyncProducer it is awaited. Neither
+    waits for ``linger``: the record leaves at once.
 
     Example::
 
@@ -79,7 +78,7 @@ cdef class Delivery:
         batch.owner.run_callbacks()
 
     def failure(self):
-        """The error of a record whose outcome is known, made for this caller; None if it has none."""
+        """The error of a record whose outcome is known, as this caller's own; None without one."""
         cdef Batch batch = self.resolve()
         error = batch.error_of(self.index) if batch.state == FAILED else None
         if error is None:
@@ -104,9 +103,9 @@ cdef class Delivery:
     def add_done_callback(self, call):
         """Have ``call(delivery)`` run when the outcome is known.
 
-        In a blocking producer it runs inside ``send``, ``flush``, ``result``, ``poll`` or ``close``,
-        in the thread that calls them, or with ``callbacks="thread"`` in a thread of its own; in an
-        AsyncProducer on the loop.
+        In a blocking producer it runs inside ``send``, ``flush``, ``result``, ``poll`` or
+        ``close``, in the thread that calls them, or with ``callbacks="thread"`` in a thread of its
+        own; in an AsyncProducer on the loop.
         """
         cdef Batch batch = self.resolve()
         if not batch.add_callback(self, call):

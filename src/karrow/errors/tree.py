@@ -39,8 +39,8 @@ __all__ = [
 class KarrowError(Exception):
     """Base of everything karrow raises.
 
-    ``retriable`` says whether the same call may succeed later, ``indefinite`` whether what was asked
-    for may have happened all the same, ``hint`` what to do about it, and ``context`` where it
+    ``retriable`` says whether the same call may succeed later, ``indefinite`` whether what was
+    asked for may have happened all the same, ``hint`` what to do about it, and ``context`` where it
     happened (any of api, broker, topic, partition, offset).
     """
 

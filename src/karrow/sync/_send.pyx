@@ -25,8 +25,8 @@ cdef class BlockingSend:
         """Put a record on its way; waits only for room, and for a topic heard of the first time.
 
         ``key`` and ``value`` are bytes-like, str (UTF-8) or None, ``headers`` pairs of a name and
-        such a value. ``partition`` names one, ``partitioner`` is a function of topic, key and number
-        of partitions for this record. Wrong arguments raise at once and concern nobody else.
+        such a value. ``partition`` names one, ``partitioner`` is a function of topic, key and
+        number of partitions for this record. Wrong arguments raise at once and concern nobody else.
         """
         cdef Delivery delivery = None
         cdef object deadline = None

@@ -121,9 +121,9 @@ class Producer(BlockingSend):
         waiting = list(self.accumulator.incomplete)
         for batch in waiting:
             self.accumulator.urge(batch)
-        is_done = all([_settled(batch, deadline) for batch in waiting])
+        late = [batch for batch in waiting if not _settled(batch, deadline)]
         self.accumulator.run_callbacks()
-        if not is_done:
+        if late:
             raise unflushed(self.accumulator, timeout)
 
     def poll(self, timeout: float | None = 0) -> int:
@@ -215,7 +215,7 @@ class Producer(BlockingSend):
 def _settled(batch: Batch, deadline: float | None) -> bool:
     """Wait until a batch, or what it was divided into, has its outcome: whether it has."""
     left = None if deadline is None else deadline - time.monotonic()
-    return batch.wait(left) and all([_settled(part, deadline) for part in batch.parts or ()])
+    return batch.wait(left) and all(_settled(part, deadline) for part in batch.parts or ())
 
 
 class Dispatcher:

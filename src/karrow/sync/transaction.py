@@ -44,8 +44,8 @@ class Transaction:
     ) -> None:
         """Store a group's offsets if and when the transaction commits (KIP-447).
 
-        ``source`` is a consumer, whose position is stored, or a GroupMetadata or a group's name with
-        ``offsets``: by (topic, partition) the offset after the last record that was handled.
+        ``source`` is a consumer, whose position is stored, or a GroupMetadata or a group's name
+        with ``offsets``: by (topic, partition) the offset after the last record that was handled.
         """
         run(self._twin.send_offsets(source, offsets), "AsyncProducer")
 

@@ -316,6 +316,8 @@ def _read_client_id(frame: memoryview, start: int) -> tuple[str | None, int]:
 
 def _skip_tags(frame: memoryview, start: int) -> int:
     """Where the body begins: after the header's tagged fields, of which none is defined yet."""
+    if start < len(frame) and not frame[start]:
+        return start + 1
     try:
         count, start = read_varint(frame, start)
         for _ in range(count):

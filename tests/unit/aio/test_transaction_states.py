@@ -569,6 +569,23 @@ def test_version_1_fences_what_is_in_doubt() -> None:
     run(main())
 
 
+def test_version_1_is_not_stopped_by_its_own_fence() -> None:
+    async def main() -> None:
+        one = Scripted(1)
+        await one.begun()
+        one.unresolved()
+        one.armed[INIT] = [errors.Disconnected("gone")] * 1000
+        with pytest.raises(errors.Disconnected):
+            await one.abort()
+        one.armed[INIT] = ["PRODUCER_FENCED"]
+        one.sent.clear()
+        await one.abort()
+        assert one.apis == [INIT, INIT]  # nothing is added any more: it would be refused
+        assert one.stands(State.READY)
+
+    run(main())
+
+
 def test_version_1_does_not_fence_whoever_has_replaced_it() -> None:
     async def main() -> None:
         one = Scripted(1)

@@ -1,1 +1,1 @@
-"""What stands behind a producer: batches on their way, who they are from, and what became of them."""
+"""What stands behind a producer: batches on their way, whose they are, what becomes of them."""

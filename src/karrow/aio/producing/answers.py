@@ -42,7 +42,12 @@ def outcomes(
     found = []
     for batch in batches:
         topic, partition = batch.partition.topic.name, batch.partition.number
-        context: dict[str, Any] = {"api": "Produce", "broker": broker, "topic": topic, "partition": partition}
+        context: dict[str, Any] = {
+            "api": "Produce",
+            "broker": broker,
+            "topic": topic,
+            "partition": partition,
+        }
         item = said.get((topic, partition))
         error: KarrowError | None
         if item is None:
@@ -54,7 +59,9 @@ def outcomes(
     return found
 
 
-def errors_of_records(batch: Batch, answer: Any) -> tuple[KarrowError | None, dict[int, Any] | None]:
+def errors_of_records(
+    batch: Batch, answer: Any
+) -> tuple[KarrowError | None, dict[int, Any] | None]:
     """Which records were refused (KIP-467), and what that means for the others of their batch."""
     refused = {
         item.batch_index: error_for(

@@ -84,7 +84,7 @@ class Lane:
 
 
 class Flight:
-    """A request under way; its connection tells it the outcome at once, without a turn of the loop."""
+    """A request under way; its connection tells it the outcome without a turn of the loop."""
 
     __slots__ = ("_began", "_is_over", "_on_end", "answer", "batches", "error", "lane", "version")
 
@@ -118,7 +118,9 @@ class Flight:
 
     def set_exception(self, exception: BaseException, /) -> None:
         """There is no answer."""
-        self.error = exception if isinstance(exception, KarrowError) else KarrowError(str(exception))
+        self.error = KarrowError(str(exception))
+        if isinstance(exception, KarrowError):
+            self.error = exception
         self._end()
 
     def _end(self) -> None:

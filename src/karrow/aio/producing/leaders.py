@@ -3,8 +3,8 @@
 Rules:
 - A leader that an error has put in doubt is asked for before anything more is sent there. One that
   is merely old is asked for while sending goes on.
-- One question is under way at a time, about every topic that somebody waits for; after a failure the
-  next one waits (KIP-580).
+- One question is under way at a time, about every topic that somebody waits for; after a failure
+  the next one waits (KIP-580).
 - A topic that the cluster does not know any more may come back in a moment: its records wait for
   ``topic_propagation`` seconds before they fail. What the cluster refuses fails at once.
 """
@@ -111,7 +111,8 @@ class Leaders:
             else:
                 self._wanted |= asked
             return
-        if all([self._read(topic, said) for topic in sorted(asked)]):
+        useless = [topic for topic in sorted(asked) if not self._read(topic, said)]
+        if not useless:
             self._failures = 0
         self._on_change()
 

@@ -30,9 +30,11 @@ def produce_version(
     newest: int | None,
 ) -> int:
     """The newest version that the broker has and that can carry the batches."""
-    if any(cluster.cache.topic_id(batch.partition.topic.name) is None for batch in batches):
-        without_ids = FIRST_WITH_TOPIC_IDS - 1
-        newest = without_ids if newest is None else min(newest, without_ids)
+    topic_id = cluster.cache.topic_id
+    for batch in batches:
+        if topic_id(batch.partition.topic.name) is None:
+            without_ids = FIRST_WITH_TOPIC_IDS - 1
+            newest = without_ids if newest is None else min(newest, without_ids)
     version = connection.versions.choose("Produce", most=newest)
     if config.compression == "zstd":
         connection.versions.require("Produce", version, "zstd", FIRST_WITH_ZSTD)

@@ -1,15 +1,15 @@
 """Takes batches out of the accumulator, to the brokers, and back to their outcome.
 
 Rules:
-- ``pump`` looks at every partition that has something and sends what is ready. It runs when a record
-  wakes it, when an answer came, when a connection or a leader was found, and when a timer says so;
-  it never waits.
-- A batch is ready when it is full, has lingered, somebody waits for it or for room, or the producer
-  ends; and when its partition is not resting after a failure, has a leader with a connection that is
-  not full, and may be sent to (sequences.py; transactions.py).
-- What failed goes back to its place in line and is sent again until its delivery time is up. Without
-  idempotence only what surely was not written is, unless duplicates are allowed, and one batch of a
-  partition is under way at a time, so that the order is kept all the same.
+- ``pump`` looks at every partition that has something and sends what is ready. It runs when a
+  record wakes it, when an answer came, when a connection or a leader was found, and when a timer
+  says so; it never waits.
+- A batch is ready when it is full, has lingered, or somebody waits for it or for room; and when its
+  partition is not resting after a failure, has a leader with a connection that is not full, and may
+  be sent to (sequences.py; transactions.py).
+- What failed goes back to its place in line and is sent again until its delivery time is up.
+  Without idempotence only what surely was not written is, unless duplicates are allowed, and one
+  batch of a partition is under way at a time, so that the order is kept all the same.
 - A batch that was sent and not answered is in doubt, and so is its error if it is given up.
 - Anything unforeseen in here ends the producer with that error: nothing stops in silence.
 """
@@ -69,6 +69,7 @@ NEVER = float("inf")
 NOWHERE = Place(-1, -1, -1)
 # What a broker says when it does not know itself what it has done.
 BY_BROKER = (KafkaStorageError, NetworkException, RequestTimedOut, UnknownServerError)
+SOON = 0.0001
 # How often batches are looked through for those whose time is up, at least.
 EXPIRY_SECONDS = 1.0
 
@@ -97,8 +98,10 @@ class Sender(Calls):
         self._packer = Packer(config.compression, config.compression_level, self._packed)
         self._identifying: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
         self._expire_at = 0.0
+        self._expiry_seconds = min(EXPIRY_SECONDS, config.delivery_timeout / 4)
         self._turn = 0
         self._closed = False
         self.fatal: KarrowError | None = None
@@ -239,17 +242,25 @@ class Sender(Calls):
         return partitions[self._turn :] + partitions[: self._turn]
 
     def _set_timer(self, waiting: float) -> None:
-        if self.accumulator.incomplete:
-            waiting = min(waiting, EXPIRY_SECONDS, self._config.delivery_timeout / 4)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._loop is None or waiting == NEVER:
+        """Look again after that time; a timer that fires earlier is left as it is."""
+        if self._loop is None:
             return
         if waiting <= 0:
-            self._timer = self._loop.call_soon(self.pump)
-        else:
-            self._timer = self._loop.call_later(waiting, self.pump)
+            self._loop.call_soon(self.pump)
+            return
+        if self.accumulator.incomplete:
+            waiting = min(waiting, self._expiry_seconds)
+        due = time.monotonic() + waiting
+        if due >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._loop.call_later(waiting, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer, self._timer_at = None, NEVER
+        self.pump()
 
     def _visit(self, partition: Partition, now: float, ready: dict[Lane, list[Batch]]) -> float:
         """Look at a partition: its next batch is ready, or how long until that may be."""
@@ -258,14 +269,8 @@ class Sender(Calls):
         if batch is None:
             self.accumulator.unlist(partition)
             return NEVER
-        if not batch.count:
-            return 0.0  # another thread is about to put its first record in
-        if progress.unresolved is not None and not self._resolve(partition):
-            return NEVER
-        if progress.retry_at > now:
-            return progress.retry_at - now
-        if not partition.queue and (left := self._linger_left(batch, now)) > 0:
-            return left
+        if (pause := self._pause_before(partition, progress, batch, now)) > 0:
+            return pause
         lane = self._lane(partition, progress)
         if lane is None or not self._may_send(partition, progress, batch):
             return NEVER
@@ -274,6 +279,19 @@ class Sender(Calls):
         if self._packer.is_ready(batch):
             ready.setdefault(lane, []).append(batch)
         return NEVER
+
+    def _pause_before(
+        self, partition: Partition, progress: Progress, batch: Batch, now: float
+    ) -> float:
+        """How long a partition's next batch has to wait, by the clock."""
+        if progress.unresolved is not None and not self._resolve(partition):
+            return NEVER
+        if progress.retry_at > now:
+            return progress.retry_at - now
+        if partition.queue:
+            return 0.0
+        # Without a record another thread is about to put the first one in.
+        return self._linger_left(batch, now) if batch.count else SOON
 
     def _linger_left(self, batch: Batch, now: float) -> float:
         if batch.is_urgent or self.accumulator.is_blocked:
@@ -320,7 +338,9 @@ class Sender(Calls):
             for batch in chosen if len(chosen) == 1 else ():
                 self._take_out(batch)
                 self._fail(batch, error)
-            return len(chosen) == 1 or all([self._send_batches(lane, [one], now) for one in chosen])
+            for one in chosen if len(chosen) > 1 else ():
+                self._send_batches(lane, [one], now)
+            return True
         for batch in chosen:
             self._prepare(batch, now)
         lane.bytes_sent += sum(batch.size for batch in chosen)
@@ -339,6 +359,7 @@ class Sender(Calls):
     def _prepare(self, batch: Batch, now: float) -> None:
         partition = batch.partition
         partition.queue.popleft()
+        self.accumulator.unlist(partition)
         progress = self.sequences.progress(partition)
         if self._config.idempotent:
             self.sequences.number(progress, batch)
@@ -520,7 +541,7 @@ class Sender(Calls):
     def _expire(self, now: float) -> None:
         """Give up the batches whose time is up."""
         limit = self._config.delivery_timeout
-        self._expire_at = now + min(EXPIRY_SECONDS, limit / 4)
+        self._expire_at = now + self._expiry_seconds
         for batch in list(self.accumulator.incomplete):
             if now >= batch.born + limit:
                 self._take_out(batch)

@@ -9,13 +9,13 @@ repetition from a gap. The rules are those of Kafka's own client:
   producer in a partition goes alone: nothing behind it can be written while it is not.
 - Batches are numbered anew only when none of them is under way. There is a gap before them then, so
   none of them can have been written.
-- OUT_OF_ORDER_SEQUENCE: not the next one in line, so one before it failed: again, in order. The next
-  one in line: there is a gap; the epoch is raised, the line is numbered from 0, and sent again.
+- OUT_OF_ORDER_SEQUENCE: not the next one in line, so one before it failed: again, in order. The
+  next one in line: there is a gap; the epoch is raised, the line numbered from 0, and sent again.
 - UNKNOWN_PRODUCER_ID: the broker has forgotten us, with its records or without: raised, again.
 - A batch that fails for good leaves a gap behind it: raised, and the rest goes on.
-- A batch whose time ran out after it was sent may have been written. The partition takes nothing new
-  until everything under way is answered; then its last acknowledged sequence tells, or the epoch is
-  raised (KIP-360).
+- A batch whose time ran out after it was sent may have been written. The partition takes nothing
+  new until everything under way is answered; then its last acknowledged sequence tells, or the
+  epoch is raised (KIP-360).
 - Raising the epoch needs no broker, except at its end, 32767: then a new producer id is asked for.
   Other partitions go over to the new epoch when nothing of the old one is under way there.
 - In transactions the coordinator owns the epoch: instead of raising it, the transaction fails.
@@ -148,8 +148,8 @@ class Sequences:
         if not ready or not self.is_identified:
             return
         # A partition that has not used this epoch yet can have it.
-        is_new = all((one.producer_id, one.epoch) != (self.producer_id, self.epoch) for one in ready)
-        if is_new:
+        mine = (self.producer_id, self.epoch)
+        if all((one.producer_id, one.epoch) != mine for one in ready):
             self.take_identity(self.producer_id, self.epoch)
         elif self.epoch >= MAX_EPOCH:
             self.producer_id = NO_ID

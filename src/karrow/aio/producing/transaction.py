@@ -46,7 +46,7 @@ def offsets_of(
 
 
 class AsyncTransaction:
-    """One transaction of an AsyncProducer; commits at the end of its block, aborts if that raises."""
+    """One transaction: commits at the end of its block, aborts if that raises."""
 
     __module__ = "karrow"
 
@@ -79,8 +79,8 @@ class AsyncTransaction:
     ) -> None:
         """Store a group's offsets if and when the transaction commits (KIP-447).
 
-        ``source`` is a consumer, whose position is stored, or a GroupMetadata or a group's name with
-        ``offsets``: by (topic, partition) the offset after the last record that was handled.
+        ``source`` is a consumer, whose position is stored, or a GroupMetadata or a group's name
+        with ``offsets``: by (topic, partition) the offset after the last record that was handled.
         """
         wanted, group = offsets_of(source, offsets)
         await self._producer.transactions.send_offsets(wanted, group)

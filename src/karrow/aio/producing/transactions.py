@@ -127,7 +127,8 @@ class Remedy(IntEnum):
     RENEW = 1  # and after it a new epoch, which in version 2 comes by itself
     TRY = 2  # the same, but it may have ended already
     FENCE = 3  # InitProducerId, which aborts and fences, instead of EndTxn
-    RESTART = 4  # the same for a producer that the coordinator does not know any more
+    FENCING = 4  # the same, which was begun: its own fence may stand in the way
+    RESTART = 5  # InitProducerId for a producer that the coordinator does not know any more
 
 
 class Pipeline(Protocol):
@@ -412,12 +413,13 @@ class Transactions(CoordinatorCalls):
         await self._abort()
 
     async def _fence(self) -> None:
-        is_known = self._remedy is Remedy.FENCE
         try:
-            if is_known:
+            if self._remedy is Remedy.FENCE:
                 # Refused if the producer was replaced; else this leaves the transaction open.
                 await self._add_partitions(self._identity, self._added)
-            found = await self._fence_producer(self._identity, is_open=is_known)
+                self._remedy = Remedy.FENCING
+            is_open = self._remedy is Remedy.FENCING
+            found = await self._fence_producer(self._identity, is_open=is_open)
         except KarrowError as error:
             if is_commit_retriable(error):
                 raise
