@@ -44,7 +44,7 @@ __all__ = [
     "subscribe",
 ]
 
-SpanName = Literal["request", "connection", "auth", "metadata.update"]
+SpanName = Literal["request", "connection", "auth", "metadata.update", "produce"]
 EventName = Literal["connection.close", "connection.throttle"]
 CloseReason = Literal[
     "remote_closed",
@@ -90,6 +90,13 @@ _SPANS: dict[SpanName, _SpanKind] = {
             "metadata.update",
             ("client_id", "topics"),
             ("broker_count", "topic_count"),
+            ok=_OK,
+            failed=_FAILED,
+        ),
+        _SpanKind(
+            "produce",
+            ("client_id", "topic", "partition", "record_count"),
+            ("offset",),
             ok=_OK,
             failed=_FAILED,
         ),
@@ -207,7 +214,7 @@ _hub = _Hub()
 
 
 def names(family: str | None = None) -> tuple[str, ...]:
-    """The names of all events, or of a family's: request, connection, auth, metadata.
+    """The names of all events, or of a family's: request, connection, auth, metadata, produce.
 
     >>> names("auth")
     ('auth.start', 'auth.stop', 'auth.exception')

@@ -52,7 +52,7 @@ def test_names_are_listed_by_family() -> None:
         "metadata.update.stop",
         "metadata.update.exception",
     )
-    families = ("request", "connection", "auth", "metadata")
+    families = ("request", "connection", "auth", "metadata", "produce")
     assert sorted(n for family in families for n in events.names(family)) == sorted(events.names())
 
 

@@ -50,6 +50,7 @@ cdef class Batch:
     cdef public int attempts
     cdef public double sent_at
     cdef public object last_error
+    cdef public object span      # what listeners are told of it
     # its outcome
     cdef readonly object base_offset
     cdef readonly object append_time_ms

@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 from karrow.aio._accumulator import Accumulator, Partition
 from karrow.errors import KarrowError
+from karrow.events import Span
 from karrow.records.compression import Codec
 
 class MemoryPool:
@@ -20,6 +21,7 @@ class Batch:
     attempts: int
     sent_at: float
     last_error: KarrowError | None
+    span: Span | None
     def __init__(self, owner: Accumulator, partition: Partition, pool: MemoryPool) -> None: ...
     @property
     def owner(self) -> Accumulator: ...

@@ -14,7 +14,6 @@ from karrow.aio._send import AwaitedSend
 from karrow.aio.client import AsyncClient
 from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.producing.sender import Sender, settled
-from karrow.aio.producing.stats import ProducerStats, Statistics
 from karrow.aio.producing.transaction import AsyncTransaction
 from karrow.aio.producing.transactions import Transactions
 from karrow.config import ClientConfig, ProducerConfig
@@ -31,6 +30,7 @@ from karrow.net.cluster import Cluster
 from karrow.types import is_topic_name
 
 if TYPE_CHECKING:
+    from karrow.aio.producing.stats import ProducerStats
     from karrow.config import Servers
     from karrow.config.options import ProducerOptions
 
@@ -66,7 +66,6 @@ class AsyncProducer(AwaitedSend):
         self.accumulator = new_accumulator(self.config)
         self.accumulator.callback_runner = self._run_callbacks
         self.sender = Sender(self.config, self._cluster, self.accumulator)
-        self.statistics = Statistics(self.sender)
         self._transactions: Transactions | None = None
         if self.config.transactional_id is not None:
             self._transactions = Transactions(self.config, self._cluster, self.sender)
@@ -180,7 +179,7 @@ class AsyncProducer(AwaitedSend):
 
     def stats(self) -> ProducerStats:
         """What waits, what was done and how fast, in all and per broker."""
-        return self.statistics.now()
+        return self.sender.statistics.now()
 
     # ---- transactions
 

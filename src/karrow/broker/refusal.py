@@ -15,6 +15,8 @@ from karrow.wire.structs import Struct, struct_class
 if TYPE_CHECKING:
     from karrow.wire.table import Field
 
+# An offset would mean that the batch was appended before it was refused.
+NOWHERE = -1
 # Names that requests and answers have for the same thing.
 SAME = (PARTITION_FIELDS, TOPIC_FIELDS, ("group_id", "group"))
 
@@ -36,6 +38,8 @@ def _fill(answer: Struct, request: object, version: int, code: int) -> None:
                 setattr(answer, field.name, [_item(answer, field, i, version, code) for i in items])
         elif field.name == "error_code" or field.name.endswith("_error_code"):
             setattr(answer, field.name, code)
+        elif field.name == "base_offset":
+            setattr(answer, field.name, NOWHERE)
         else:
             _copy(answer, field, request)
 

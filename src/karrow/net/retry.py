@@ -88,9 +88,13 @@ def is_consumer_group_retriable(error: BaseException) -> bool:
 def is_produce_safe(error: BaseException) -> bool:
     """Whether the write surely did not happen, so that repeating it makes no duplicate.
 
-    A time-out or a lost connection does not count: the record may have been written.
+    A time-out or a lost connection does not count: the record may have been written. Nor does an
+    error that a broker met after it had appended the record, which it then says the offset of.
     """
-    return is_leadership(error) or isinstance(error, ConnectError)
+    if getattr(error, "indefinite", False):
+        return False
+    is_refused = getattr(error, "name", "") == "NOT_ENOUGH_REPLICAS"
+    return is_refused or is_leadership(error) or isinstance(error, ConnectError)
 
 
 def _is_indefinite(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from karrow import events
 from karrow.aio.calls.base import Calls, Reply, Request, sorted_out
 from karrow.errors import (
     ConfigError,
@@ -188,9 +189,17 @@ class ProduceCalls(Calls):
             ids_since=FIRST_WITH_TOPIC_IDS,
         )
         try:
-            written = await self._call(
-                request, read, retries=terms.retries, retryable=is_produce_safe
-            )
+            with events.span(
+                "produce",
+                client_id=self._config.client_id,
+                topic=topic,
+                partition=partition,
+                record_count=len(entries),
+            ) as span:
+                written = await self._call(
+                    request, read, retries=terms.retries, retryable=is_produce_safe
+                )
+                span.set(offset=written[0].offset)
         except KarrowError as error:
             return {entry.place: error for entry in entries}
         return dict(zip((entry.place for entry in entries), written, strict=True))
@@ -212,6 +221,8 @@ class ProduceCalls(Calls):
         answer = found[0]
         error = error_for(answer.error_code, answer.error_message, **context)
         if error is not None:
+            # An offset: it was appended before something went wrong.
+            error.indefinite = answer.base_offset >= 0
             self._follow(where, answer, reply.message.node_endpoints)
             if answer.record_errors:
                 error.hint = "; ".join(

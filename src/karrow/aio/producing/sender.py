@@ -22,6 +22,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from karrow import events
 from karrow.aio._delivery import wait_for
 from karrow.aio._produce import Written
 from karrow.aio.calls.base import Calls, Reply, Request
@@ -37,6 +38,7 @@ from karrow.aio.producing.leaders import Leaders
 from karrow.aio.producing.packing import Packer
 from karrow.aio.producing.requests import FIRST_WITH_TOPIC_IDS, Requests, produce_version
 from karrow.aio.producing.sequences import Progress, Sequences
+from karrow.aio.producing.stats import Statistics
 from karrow.errors import (
     ConnectError,
     DuplicateSequenceNumber,
@@ -44,7 +46,6 @@ from karrow.errors import (
     KarrowError,
     MessageTooLarge,
     NetworkException,
-    NotEnoughReplicas,
     RemoteProtocolError,
     RequestTimedOut,
     RequestTimeout,
@@ -94,6 +95,8 @@ class Sender(Calls):
             on_lost=self._lost,
             on_recreated=self._recreated,
         )
+        self.statistics = Statistics(self)
+        accumulator.on_settled = self.statistics.settled
         self._requests = Requests(config, cluster)
         self._packer = Packer(config.compression, config.compression_level, self._packed)
         self._identifying: asyncio.Task[None] | None = None
@@ -367,7 +370,19 @@ class Sender(Calls):
         batch.attempts += 1
         batch.sent_at = now
         batch.is_under_way = True
+        if batch.span is None and events.is_heard("produce"):
+            batch.span = self._span(batch)
         batch.stamp(self._config.transactional_id is not None)
+
+    def _span(self, batch: Batch) -> events.Span:
+        partition = batch.partition
+        return events.span(
+            "produce",
+            client_id=self._config.client_id,
+            topic=partition.topic.name,
+            partition=partition.number,
+            record_count=batch.count,
+        ).start()
 
     # ---- in
 
@@ -461,8 +476,7 @@ class Sender(Calls):
             return verdict == "again" or isinstance(error, RemoteProtocolError)
         if self._config.allow_duplicates:
             return is_transient(error)
-        is_safe = is_produce_safe(error) or isinstance(error, NotEnoughReplicas)
-        return is_safe and not batch.is_doubtful
+        return is_produce_safe(error) and not batch.is_doubtful
 
     def _put_back(self, batch: Batch, lane: Lane) -> None:
         partition = batch.partition

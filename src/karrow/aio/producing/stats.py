@@ -1,4 +1,4 @@
-"""What a producer has done and what it has before it, as numbers."""
+"""What a producer has done and what it has before it, as numbers and as events."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from karrow.aio._batch import Batch
     from karrow.aio.producing.lane import Lane
     from karrow.aio.producing.sender import Sender
+    from karrow.events import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,11 @@ class Statistics:
         self._bytes = 0
         self._batches = 0
         self._first: float | None = None
-        sender.accumulator.on_settled = self._settled
 
-    def _settled(self, batch: Batch) -> None:
+    def settled(self, batch: Batch) -> None:
+        """A batch has its outcome: count it, and tell those who listen."""
+        if batch.span is not None:
+            _tell(batch, batch.span)
         if self._first is None:
             self._first = batch.born
         if batch.is_written:
@@ -93,6 +96,16 @@ class Statistics:
             bytes_per_second=self._bytes / elapsed if elapsed else 0.0,
             brokers=_by_broker(list(self._sender.lanes.values())),
         )
+
+
+def _tell(batch: Batch, span: Span) -> None:
+    if batch.is_written:
+        span.stop(offset=batch.base_offset)
+    elif batch.error is not None:
+        span.fail(batch.error)
+    else:  # its parts go on
+        for part in batch.parts or ():
+            part.span = span
 
 
 def _by_broker(lanes: list[Lane]) -> dict[int, LaneStats]:
