@@ -60,6 +60,8 @@ class Report:
     seed: int
     log: EventLog
     done: list[str]
+    kinds: set[type[KarrowError]]
+    """What records failed with."""
     findings: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -84,6 +86,7 @@ class Writing:
         self.stop = threading.Event()
         self.mended = threading.Event()
         self.broken: list[BaseException] = []
+        self.kinds: set[type[KarrowError]] = set()
         self._topic = topic
         self._plan = plan
 
@@ -100,6 +103,7 @@ class Writing:
 
     def refused(self, payload: Payload, error: KarrowError) -> None:
         """Send itself has raised: the record was never taken."""
+        self.kinds.add(type(error))
         self.log.settle(payload, Outcome("failed", error=repr(error)))
 
     def settle(self) -> None:
@@ -110,6 +114,7 @@ class Writing:
             error = delivery.exception()
             if error is not None:
                 kind = "indefinite" if error.indefinite else "failed"
+                self.kinds.add(type(error))
                 self.log.settle(payload, Outcome(kind, error=repr(error)))  # type: ignore[arg-type]
             else:
                 where = delivery.result()
@@ -214,7 +219,7 @@ def run(bootstrap: str, topic: str, plan: Plan, **rules: Any) -> Report:
     for error in writing.broken:
         raise error
     writing.settle()
-    report = Report(plan.seed, writing.log, done, seconds=time.monotonic() - began)
+    report = Report(plan.seed, writing.log, done, writing.kinds, seconds=time.monotonic() - began)
     report.findings = check(writing.log, contents(bootstrap, topic, plan.partitions), **rules)
     return report
 
