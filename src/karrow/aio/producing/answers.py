@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karrow.errors import KarrowError, ProduceError, RemoteProtocolError, error_for
 
 if TYPE_CHECKING:
     from karrow.aio._batch import Batch
-
-# A topic's name by its entry in an answer, None for an id that nobody has heard of.
-TopicName = Callable[[Any], str | None]
+    from karrow.aio.producing.lane import Flight
 
 
 class Outcome(NamedTuple):
@@ -30,25 +27,24 @@ class Place(NamedTuple):
     log_start_offset: int
 
 
-def outcomes(
-    batches: list[Batch], message: Any, topic_name: TopicName, broker: object
-) -> list[Outcome]:
+def outcomes(flight: Flight, first_with_ids: int) -> list[Outcome]:
     """The outcome of every batch of a request."""
+    by_id = flight.version >= first_with_ids
     said = {
-        (topic_name(topic), item.index): item
-        for topic in message.responses
+        (topic.topic_id.bytes if by_id else topic.name.encode(), item.index): item
+        for topic in flight.answer.responses
         for item in topic.partition_responses
     }
     found = []
-    for batch in batches:
+    for batch, name in zip(flight.batches, flight.names, strict=True):
         topic, partition = batch.partition.topic.name, batch.partition.number
         context: dict[str, Any] = {
             "api": "Produce",
-            "broker": broker,
+            "broker": flight.lane.broker_id,
             "topic": topic,
             "partition": partition,
         }
-        item = said.get((topic, partition))
+        item = said.get((name, partition))
         error: KarrowError | None
         if item is None:
             error = RemoteProtocolError("the answer does not speak of the partition", **context)

@@ -86,14 +86,31 @@ class Lane:
 class Flight:
     """A request under way; its connection tells it the outcome without a turn of the loop."""
 
-    __slots__ = ("_began", "_is_over", "_on_end", "answer", "batches", "error", "lane", "version")
+    __slots__ = (
+        "_began",
+        "_is_over",
+        "_on_end",
+        "answer",
+        "batches",
+        "error",
+        "lane",
+        "names",
+        "version",
+    )
 
     def __init__(
-        self, lane: Lane, batches: list[Batch], version: int, on_end: Callable[[Flight], object]
+        self,
+        lane: Lane,
+        batches: list[Batch],
+        version: int,
+        names: list[bytes],
+        on_end: Callable[[Flight], object],
     ) -> None:
         self.lane = lane
         self.batches = batches
         self.version = version
+        # How the request names the batches' topics: an id may be another one when it is answered.
+        self.names = names
         self.answer: Any = None
         self.error: KarrowError | None = None
         self._on_end = on_end

@@ -51,11 +51,13 @@ class Requests:
         self._timeout_ms = round(config.request_timeout * 1000)
         self._heads: dict[int, bytes] = {}
 
-    def body(self, version: int, batches: list[Batch]) -> Prepared | ProduceRequest:
+    def body(
+        self, version: int, batches: list[Batch], names: list[bytes]
+    ) -> Prepared | ProduceRequest:
         """A request with the batches, by topic; brokers before 0.11 get message sets."""
-        topics: dict[str, list[Batch]] = {}
-        for batch in batches:
-            topics.setdefault(batch.partition.topic.name, []).append(batch)
+        topics: dict[bytes, list[Batch]] = {}
+        for batch, name in zip(batches, names, strict=True):
+            topics.setdefault(name, []).append(batch)
         if version < FIRST_WITH_BATCHES:
             return self._message_sets(version, topics)
         head = self._heads.get(version)
@@ -63,12 +65,14 @@ class Requests:
             acks, timeout = self._acks, self._timeout_ms
             head = encode_head(version, self._config.transactional_id, acks, timeout)
             self._heads[version] = head
-        named = [(self.name(version, topic), group) for topic, group in topics.items()]
-        pieces, cuts = encode_batches(version, head, named)
+        pieces, cuts = encode_batches(version, head, list(topics.items()))
         return Prepared(pieces, cuts, self._acks, decode_written)
 
-    def name(self, version: int, topic: str) -> bytes:
-        """How a version names a topic."""
+    def names(self, version: int, batches: list[Batch]) -> list[bytes]:
+        """How a version names the batches' topics."""
+        return [self._name(version, batch.partition.topic.name) for batch in batches]
+
+    def _name(self, version: int, topic: str) -> bytes:
         if version < FIRST_WITH_TOPIC_IDS:
             return topic.encode()
         known = self._cluster.cache.topic_id(topic)
@@ -76,7 +80,7 @@ class Requests:
             raise LocalProtocolError("this version names topics by id, which is unknown")
         return known.bytes
 
-    def _message_sets(self, version: int, topics: dict[str, list[Batch]]) -> ProduceRequest:
+    def _message_sets(self, version: int, topics: dict[bytes, list[Batch]]) -> ProduceRequest:
         magic = int(version >= FIRST_WITH_TIMESTAMPS)
         codec, level = self._config.compression, self._config.compression_level
         return ProduceRequest(
@@ -84,7 +88,7 @@ class Requests:
             timeout_ms=self._timeout_ms,
             topic_data=[
                 ProduceRequest.TopicProduceData(
-                    name=topic,
+                    name=topic.decode(),
                     partition_data=[
                         ProduceRequest.PartitionProduceData(
                             index=batch.partition.number,

@@ -134,6 +134,9 @@ class Sender(Calls):
             self.fatal = StateError(f"the producer broke: {type(error).__name__}: {error}")
             self.fatal.__cause__ = error
         self.refuse(self.fatal)
+        for batch in self.accumulator.incomplete:
+            # It may be the one whose answer was just being read.
+            batch.is_doubtful = batch.is_doubtful or batch.attempts > 0
         self._fail_all(self.fatal)
 
     def _fail_all(self, error: KarrowError) -> None:
@@ -335,7 +338,8 @@ class Sender(Calls):
         try:
             limit = None if self.transactions is None else self.transactions.newest_produce
             version = produce_version(self._config, self._cluster, connection, chosen, limit)
-            body = self._requests.body(version, chosen)
+            names = self._requests.names(version, chosen)
+            body = self._requests.body(version, chosen, names)
         except KarrowError as error:
             # One batch may be to blame for all: a batch alone shows which.
             for batch in chosen if len(chosen) == 1 else ():
@@ -347,7 +351,7 @@ class Sender(Calls):
         for batch in chosen:
             self._prepare(batch, now)
         lane.bytes_sent += sum(batch.size for batch in chosen)
-        Flight(lane, chosen, version, self._answered).leave(connection, body)
+        Flight(lane, chosen, version, names, self._answered).leave(connection, body)
         has_room = lane.in_flight < self._config.max_in_flight
         return has_room and (len(chosen) < len(batches) or any(b.partition.queue for b in chosen))
 
@@ -404,16 +408,14 @@ class Sender(Calls):
             self.die(error)
 
     def _read(self, flight: Flight) -> None:
-        message, version = flight.answer, flight.version
+        message = flight.answer
         if message is None:  # acks=0
             for batch in flight.batches:
                 self._written(batch, None, NOWHERE)
             return
         if isinstance(message, Written):
-            for batch in flight.batches:
-                partition = batch.partition
-                name = self._requests.name(version, partition.topic.name)
-                found = message.partitions.get((name, partition.number))
+            for batch, name in zip(flight.batches, flight.names, strict=True):
+                found = message.partitions.get((name, batch.partition.number))
                 if found is None:
                     silence = RemoteProtocolError("the answer does not speak of the partition")
                     silence.indefinite = True
@@ -422,10 +424,7 @@ class Sender(Calls):
                     self._written(batch, found[0], Place(*found))
             return
 
-        def name_of(entry: Any) -> str | None:
-            return self._topic_name(entry, version, FIRST_WITH_TOPIC_IDS)
-
-        for outcome in outcomes(flight.batches, message, name_of, flight.lane.broker_id):
+        for outcome in outcomes(flight, FIRST_WITH_TOPIC_IDS):
             batch, error, answer = outcome
             if error is None:
                 self._written(batch, answer.base_offset, answer)
