@@ -21,7 +21,7 @@ Rules:
 - Which version a transaction has is decided when it begins, by the coordinator's feature.
 - A transaction that the broker has timed out looks like one of a producer that was replaced. In
   version 2 the abort tells them apart, so it is abortable; in version 1 it is fatal (KIP-588).
-- A cancelled call leaves a state from which abort goes on.
+- A cancelled call leaves a state from which begin or abort goes on.
 """
 
 from __future__ import annotations
