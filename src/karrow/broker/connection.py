@@ -144,6 +144,9 @@ class Connection(asyncio.BufferedProtocol):
         if inspect.isawaitable(outcome):
             waiting = self._finish_later(request, outcome)
             self._task = asyncio.get_running_loop().create_task(waiting)
+            if inspect.iscoroutine(outcome):
+                # A task that is cancelled before its first step has not begun to await it.
+                self._task.add_done_callback(lambda _: outcome.close())
         else:
             self._finish(request, outcome)
 

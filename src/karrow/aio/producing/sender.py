@@ -517,6 +517,8 @@ class Sender(Calls):
     # ---- the end of a batch
 
     def _fail(self, batch: Batch, error: KarrowError, answer: Any = None) -> None:
+        if batch.is_done:
+            return  # the failure of another one has ended the transaction, and this batch with it
         rest, refused = errors_of_records(batch, answer)
         marked = self._marked(rest or error, batch)
         if self._config.idempotent and batch.sequence >= 0:
