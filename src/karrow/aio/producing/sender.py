@@ -631,7 +631,7 @@ class Sender(Calls):
         if found is not None and self._config.idempotent and self.transactions is None:
             for partition in found.partitions:
                 if self.sequences.progress(partition).next_sequence:
-                    self.sequences.restart(partition)
+                    self.sequences.forgotten(partition)
 
     # ---- the producer id of an idempotent producer
 

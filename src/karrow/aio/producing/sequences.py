@@ -142,6 +142,11 @@ class Sequences:
         if progress not in self._to_restart:
             self._to_restart.append(progress)
 
+    def forgotten(self, partition: Partition) -> None:
+        """The broker knows nothing of us in a partition: begin there as the first time."""
+        self.progress(partition).is_known = False
+        self.restart(partition)
+
     def raise_epoch(self) -> None:
         """Do what ``restart`` has asked for; at the last epoch the producer id is given up."""
         ready = [progress for progress in self._to_restart if not progress.sent]
@@ -229,9 +234,10 @@ class Sequences:
         if log_start < 0 or batch.is_reset:
             return "again"
         if not self._transactional:
-            self.restart(partition)
+            self.forgotten(partition)
             return "again"
         if progress.acked_offset < log_start:
+            progress.is_known = False
             progress.restart(self.producer_id, self.epoch)
             return "again"
         return "fail"
