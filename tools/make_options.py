@@ -13,6 +13,7 @@ from pathlib import Path
 from generated import write_or_check
 
 from karrow.config.client import ClientConfig
+from karrow.config.consumer import ConsumerConfig
 from karrow.config.option import Option, Options
 from karrow.config.producer import ProducerConfig
 
@@ -20,6 +21,7 @@ OUTPUT = Path(__file__).parent.parent / "src/karrow/config/options.py"
 SETS: dict[str, type[Options]] = {
     "ClientOptions": ClientConfig,
     "ProducerOptions": ProducerConfig,
+    "ConsumerOptions": ConsumerConfig,
 }
 
 HEAD = '''"""Keyword arguments of the clients, for type checkers and editors.
@@ -35,6 +37,14 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from karrow.config.client import AddressMap, MetadataRecovery
+    from karrow.config.consumer import (
+        Assignors,
+        GroupProtocol,
+        Isolation,
+        OutOfRange,
+        Rebalanced,
+        Start,
+    )
     from karrow.config.producer import Acks, AfterFork, Callbacks, Compression, Partitioner
     from karrow.config.sasl import Mechanism
     from karrow.config.tls import TLS
@@ -70,7 +80,7 @@ def typed_dict(name: str, options: type[Options]) -> str:
 
 def source() -> str:
     """The whole of options.py."""
-    names = ", ".join(f'"{name}"' for name in SETS)
+    names = ", ".join(f'"{name}"' for name in sorted(SETS))
     classes = "\n\n".join(typed_dict(name, options) for name, options in SETS.items())
     return f"{HEAD}__all__ = [{names}]\n\n\n{classes}"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from generated import write_or_check
 
 from karrow import events
-from karrow.config import ClientConfig, ProducerConfig
+from karrow.config import ClientConfig, ConsumerConfig, ProducerConfig
 from karrow.config.dialects import Dialect, properties
 from karrow.config.option import Option
 
@@ -90,7 +90,11 @@ def filled(path: Path, tables: dict[str, str]) -> str:
 
 def files() -> dict[Path, str]:
     """The documents as they should be."""
-    tables = {**of_set("", ClientConfig), **of_set("producer-", ProducerConfig)}
+    tables = {
+        **of_set("", ClientConfig),
+        **of_set("producer-", ProducerConfig),
+        **of_set("consumer-", ConsumerConfig),
+    }
     configuration, telemetry = DOCS / "configuration.md", DOCS / "events.md"
     return {
         configuration: filled(configuration, tables),

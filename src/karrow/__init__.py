@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from karrow.broker.threaded import Broker as Broker
     from karrow.config import TLS as TLS
     from karrow.config import ClientConfig as ClientConfig
+    from karrow.config import ConsumerConfig as ConsumerConfig
     from karrow.config import MskIam as MskIam
     from karrow.config import OAuthBearer as OAuthBearer
     from karrow.config import Plain as Plain
@@ -112,6 +113,7 @@ __all__ = [
     "ConfigResource",
     "ConfigSource",
     "ConfigType",
+    "ConsumerConfig",
     "Coordinator",
     "CreatedTopic",
     "Delivery",
@@ -177,6 +179,7 @@ _HOMES = {
     "Broker": "karrow.broker.threaded",
     "Client": "karrow.sync.client",
     "ClientConfig": "karrow.config",
+    "ConsumerConfig": "karrow.config",
     "Delivery": "karrow.aio._delivery",
     "ManualClock": "karrow.broker.clock",
     "MskIam": "karrow.config",

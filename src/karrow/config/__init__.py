@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from karrow.config import sasl
 from karrow.config.bootstrap import Address, Servers, is_address
 from karrow.config.client import ClientConfig
+from karrow.config.consumer import ConsumerConfig
 from karrow.config.option import Option, Options
 from karrow.config.producer import ProducerConfig
 from karrow.config.properties import from_file, from_properties
@@ -27,6 +28,7 @@ __all__ = [
     "TLS",
     "Address",
     "ClientConfig",
+    "ConsumerConfig",
     "Mechanism",
     "MskIam",
     "OAuthBearer",
