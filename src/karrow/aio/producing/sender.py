@@ -46,6 +46,7 @@ from karrow.errors import (
     KarrowError,
     MessageTooLarge,
     NetworkException,
+    NotEnoughReplicasAfterAppend,
     RemoteProtocolError,
     RequestTimedOut,
     RequestTimeout,
@@ -69,7 +70,13 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 NOWHERE = Place(-1, -1, -1)
 # What a broker says when it does not know itself what it has done.
-BY_BROKER = (KafkaStorageError, NetworkException, RequestTimedOut, UnknownServerError)
+BY_BROKER = (
+    KafkaStorageError,
+    NetworkException,
+    NotEnoughReplicasAfterAppend,
+    RequestTimedOut,
+    UnknownServerError,
+)
 SOON = 0.0001
 # How often batches are looked through for those whose time is up, at least.
 EXPIRY_SECONDS = 1.0
