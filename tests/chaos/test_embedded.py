@@ -143,7 +143,7 @@ def reserved() -> Iterator[int]:
 
 def chaos(seed: int, seconds: float, *, rules: dict[str, Any], **options: Any) -> Report:
     with reserved() as port, Broker(brokers=NODES, seed=seed, port=port) as broker:
-        broker.create_topic(TOPIC, PARTITIONS)
+        broker.create_topic(TOPIC, PARTITIONS, NODES)
         nodes = Nodes(broker)
         plan = Plan(
             seed=seed,
