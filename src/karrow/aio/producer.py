@@ -27,6 +27,7 @@ from karrow.errors import (
     UnknownTopicOrPartition,
 )
 from karrow.net.cluster import Cluster
+from karrow.net.sharing import joined
 from karrow.types import is_topic_name
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ class AsyncProducer(AwaitedSend):
         if self.config.transactional_id is not None:
             self._transactions = Transactions(self.config, self._cluster, self.sender)
             self.sender.transactions = self._transactions
-            self.sender.refuse(StateError("no transaction is open", hint="begin one first"))
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     # ---- what send may have to wait for
 
@@ -225,21 +225,19 @@ class AsyncProducer(AwaitedSend):
         """Flush for up to ``timeout`` seconds, then end; more than once does no harm.
 
         Without a time-out that takes no longer than ``delivery_timeout``. What is not written by
-        then fails.
+        then fails. A call that is cancelled does not stop it, and another one waits for its end.
         """
-        if self._closed:
-            return
-        self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(timeout), name="karrow producer close")
+        await joined(self._closing)
+
+    async def _close(self, timeout: float | None) -> None:  # noqa: ASYNC109 - as above
         limit = self.config.delivery_timeout + self.config.request_timeout
         try:
             if not self.sender.is_over:
                 await self.flush(limit if timeout is None else timeout)
         except RequestTimeout:
             pass  # the deliveries tell
-        finally:
-            await self._end()
-
-    async def _end(self) -> None:
         if self._transactions is not None:
             await self._transactions.close()
         await self.sender.close()
@@ -253,7 +251,11 @@ class AsyncProducer(AwaitedSend):
         await self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True) and self._cluster.has_connections:
+        # The constructor may have failed early; a forked child has none of the parent's sockets.
+        sender: Sender | None = getattr(self, "sender", None)
+        if sender is None or sender.is_closed or self.accumulator.is_forked:
+            return
+        if self._cluster.has_connections:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, 2, source=self)
 
     def __repr__(self) -> str:

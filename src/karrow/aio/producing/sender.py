@@ -169,6 +169,11 @@ class Sender(Calls):
         self._packer.close()
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing will be sent any more."""
         return self._closed or self.fatal is not None
