@@ -77,13 +77,17 @@ def network_faults(proxy: ClusterProxy) -> list[Fault]:
         for node in proxy.nodes:
             node.restore()
 
+    def reset_all(_: random.Random) -> None:
+        for node in proxy.nodes:
+            node.reset()
+
     held: list[Any] = []
     return [
         Fault("cut", cut),
         Fault("late", late),
         Fault("let go", let_go),
         Fault("reset", lambda chance: any_of(chance).reset()),
-        Fault("reset all", lambda _: [node.reset() for node in proxy.nodes]),
+        Fault("reset all", reset_all),
         Fault("drop answer", lambda chance: any_of(chance).drop_answer("Produce")),
         Fault("stall", lambda chance: any_of(chance).drop_answer("Produce", "stall")),
         Fault("blackhole", lambda chance: any_of(chance).blackhole()),
