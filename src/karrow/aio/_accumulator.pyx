@@ -392,6 +392,10 @@ cdef class Accumulator:
         self.changes += 1
         self.wake()
 
+    def note_change(self):
+        """Do not let the sender rest that is looking right now."""
+        self.changes += 1
+
     def nudge(self):
         """Have the sender look."""
         self.changes += 1

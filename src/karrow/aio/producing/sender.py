@@ -91,6 +91,7 @@ class Sender(Calls):
         self._expire_at = 0.0
         self._expiry_seconds = min(EXPIRY_SECONDS, config.delivery_timeout / 4)
         self._turn = 0
+        self._is_pumping = False
         self._closed = False
         self.fatal: KarrowError | None = None
 
@@ -149,6 +150,7 @@ class Sender(Calls):
         )
         for lane in self.lanes.values():
             await lane.close()
+        await self._cluster.close_lanes(id(self))
         self._packer.close()
 
     @property
@@ -212,11 +214,17 @@ class Sender(Calls):
 
     def pump(self) -> None:
         """Send what is ready."""
+        if self._is_pumping:
+            self.accumulator.note_change()  # without acks a request is over while it is being sent
+            return
+        self._is_pumping = True
         try:
             if not self._closed and self.fatal is None:
                 self._pump()
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
             self.die(error)
+        finally:
+            self._is_pumping = False
 
     def _pump(self) -> None:
         now = time.monotonic()
@@ -306,7 +314,7 @@ class Sender(Calls):
         place = (leader, progress.number % self._config.connections_per_broker)
         lane = self.lanes.get(place)
         if lane is None:
-            lane = self.lanes[place] = Lane(*place, self._cluster, self._lane_changed)
+            lane = self.lanes[place] = Lane(*place, id(self), self._cluster, self._lane_changed)
         is_full = lane.in_flight >= self._config.max_in_flight
         return None if is_full or lane.connection is None else lane
 
