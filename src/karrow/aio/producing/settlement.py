@@ -93,7 +93,8 @@ class Settlement:
         batch.is_doubtful = batch.is_doubtful or is_doubt(error, answer)
         if batch.is_done:
             return  # its time was up before
-        if isinstance(error, MessageTooLarge) and batch.count > 1:
+        is_sure = not batch.is_doubtful or self._config.allow_duplicates
+        if isinstance(error, MessageTooLarge) and batch.count > 1 and is_sure:
             self._divide(batch)
         elif self._is_again(outcome):
             self._put_back(batch, broker_id)
