@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 import pytest
@@ -22,6 +23,7 @@ from karrow.aio.producing.sequences import MAX_EPOCH, Progress
 from karrow.broker.threaded import Broker
 from karrow.records import batches
 from karrow.sync.loop import run
+from tests.proxy import Proxy
 
 TOPIC = "topic"
 TIMEOUT = 15.0
@@ -98,9 +100,7 @@ def test_moved_leader_is_followed_without_asking(broker: Broker) -> None:
 def test_killed_leader_is_replaced(broker: Broker) -> None:
     """Row 1: the leader dies with batches under way; they go to the next one, in order, once."""
     with producer_for(broker) as producer:
-        with karrow.Client(broker.bootstrap) as client:
-            found = client.metadata([TOPIC]).topics[TOPIC].partitions[0].leader
-        assert found is not None
+        found = leader_of(broker)
         broker.delay("Produce", 5.0, broker=found, times=3)
         sent = send_many(producer, *(b"%d" % number for number in range(20)))
         wait_until(lambda: produced(broker))
@@ -334,6 +334,44 @@ def test_gapless_producer_ends_with_the_first_failure(broker: Broker) -> None:
     assert values(broker) == [b"first"]
 
 
+def test_no_more_are_under_way_than_brokers_remember(broker: Broker) -> None:
+    """Row 5: answers are lost, and the leader moves meanwhile; a broker remembers five batches."""
+    chosen: dict[str, Any] = {"metadata_max_age": 0.1, "request_timeout": 1.5, **QUICK}
+    chosen |= {"batch_bytes": 1, "linger": 0.0, "delivery_timeout": 8.0}
+    with proxied(broker) as proxies:
+        bootstrap = ",".join(proxy.bootstrap for proxy in proxies.values())
+        with karrow.Producer(bootstrap, **chosen) as producer:
+            producer.send(TOPIC, b"first", partition=0).result(TIMEOUT)
+            broker.clear_requests()
+            proxies[leader_of(broker)].drop_answer("Produce", "stall")
+            sent = send_many(producer, *(b"%d" % number for number in range(5)))
+            wait_until(lambda: len(produced(broker)) == 5)
+            broker.move_leader(TOPIC, 0)
+            time.sleep(0.3)
+            sent += send_many(producer, *(b"%d" % number for number in range(5, 15)))
+            assert offsets(sent) == list(range(1, 16))
+    assert values(broker) == [b"first", *(b"%d" % number for number in range(15))]
+    assert set(epochs(broker)) == {0}
+
+
+@contextmanager
+def proxied(broker: Broker) -> Iterator[dict[int, Proxy]]:
+    """A proxy in front of every node, by its id."""
+    pairs = [address.rsplit(":", 1) for address in broker.bootstrap.split(",")]
+    with ExitStack() as stack:
+        found = [stack.enter_context(Proxy((host, int(port)))) for host, port in pairs]
+        for proxy in found:
+            proxy.map_addresses({each.target: each.address for each in found})
+        yield dict(enumerate(found, start=1))
+
+
+def leader_of(broker: Broker) -> int:
+    with karrow.Client(broker.bootstrap) as client:
+        found = client.metadata([TOPIC]).topics[TOPIC].partitions[0].leader
+    assert found is not None
+    return found
+
+
 # What the broker says of sequences.
 
 
@@ -475,6 +513,24 @@ def test_split_behind_a_retry_keeps_the_order(broker: Broker) -> None:
         producer.flush(TIMEOUT)
         assert offsets(sent) == list(range(1, 11))
     assert values(broker) == [b"first", *texts]
+
+
+def test_batch_that_may_be_written_is_not_split(broker: Broker) -> None:
+    """Row 27: its parts would be strangers to a broker that has the whole."""
+    slowly: dict[str, Any] = {"retry_backoff": 0.5, "retry_backoff_max": 0.5}
+    with producer_for(broker, batch_bytes=10_000, linger=5.0, **slowly) as producer:
+        lost = broker.close("Produce", when="after")
+        texts = [b"%d" % number for number in range(10)]
+        sent = send_many(producer, *texts)
+        threading.Thread(target=producer.flush).start()
+        wait_until(lambda: lost.is_spent)
+        broker.fail("Produce", "MESSAGE_TOO_LARGE", topic=TOPIC, partition=0)
+        for one in sent:
+            error = one.exception(TIMEOUT)
+            assert isinstance(error, errors.MessageTooLarge)
+            assert error.indefinite
+        assert offsets(send_many(producer, b"after")) == [11]
+    assert values(broker) == [b"first", *texts, b"after"]
 
 
 def test_record_larger_than_a_request_is_refused_at_once(broker: Broker) -> None:
