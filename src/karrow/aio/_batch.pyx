@@ -11,6 +11,7 @@ Rules:
   it (a connection that broke); then it goes when the last view does.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBuffer_FillInfo
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.limits cimport INT_MAX
@@ -71,6 +72,7 @@ cdef class MemoryPool:
             free(block)
 
 
+@cython.no_gc_clear              # its end needs the pool
 cdef class Batch:
     """Records of one partition that are sent, and written, together."""
 
