@@ -36,6 +36,7 @@ cdef class Routes:
     cdef KnownName known[KNOWN_NAMES]
 
     cdef int name_all(self) except -1
+    cdef bint is_decided(self, ArrowChunk chunk) noexcept
     cdef int32_t slot_of(self, object name, int64_t row) except -1
     cdef int name_chunk(self, ArrowChunk chunk, Places places, int64_t before) except -1
     cdef int64_t name_rows(

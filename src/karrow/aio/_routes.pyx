@@ -96,7 +96,7 @@ cdef class Routes:
             before += chunk.rows
         return 0
 
-    def is_decided(self, ArrowChunk chunk):
+    cdef bint is_decided(self, ArrowChunk chunk) noexcept:
         """Whether a row of the chunk may have a place of its own."""
         return (
             chunk.topic.kind != ABSENT or chunk.partition.present or chunk.key.kind != ABSENT

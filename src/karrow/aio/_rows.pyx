@@ -4,8 +4,8 @@ Rows are encoded without the GIL into batches of its own, one for each target; n
 a batch until it is full.
 
 Rules:
-- Nothing is on its way before every row was looked at: a fault raises from the constructor or from
-  ``absent`` and ``place``, which the caller calls first.
+- Nothing is on its way before every row was looked at: ``check`` and ``place`` raise what is wrong,
+  and ``absent`` tells it.
 - What a partition got before stays before: its open batch is closed when one of ours joins the line.
 - A batch is begun, or grows, only while the accumulator's bytes and the memory of the batches here
   are within the limit. Without room ``step`` ends and the caller waits; where too little is on its
@@ -44,6 +44,7 @@ cdef class ArrowRows:
     Example::
 
         rows = ArrowRows(accumulator, "orders", table)
+        rows.check()
         for topic in rows.unknown(): ...         # look them up
         while (absent := rows.absent()): ...     # look again, or raise
         rows.place()
@@ -52,6 +53,7 @@ cdef class ArrowRows:
     """
 
     cdef Accumulator accumulator
+    cdef object topic
     cdef Routes routes
     cdef list chunks
     cdef int64_t chunk_number
@@ -67,12 +69,14 @@ cdef class ArrowRows:
     cdef readonly bint is_stuck  # step() ended for want of room
 
     def __cinit__(self, Accumulator accumulator, topic, data):
+        cdef ArrowChunk chunk
         self.accumulator = accumulator
+        self.topic = topic
         self.require_open()
         self.chunks = routed_chunks(data)
         self.parts = []
-        self.check_all()
-        self.routes = Routes(accumulator, topic, list(self.chunks))
+        for chunk in self.chunks:
+            self.count += chunk.rows
 
     def __dealloc__(self):
         free(self.writers)
@@ -83,9 +87,13 @@ cdef class ArrowRows:
             self.accumulator.refuse()
         return 0
 
-    cdef int check_all(self) except -1:
+    # ---- before the first row
+
+    def check(self):
+        """Raise what is wrong with a row, and find the topics."""
         cdef ArrowChunk chunk
         cdef int64_t most = self.accumulator.record_limit - BATCH_OVERHEAD
+        cdef int64_t before = 0
         cdef int64_t row
         cdef int fault = 0
         for chunk in self.chunks:
@@ -94,14 +102,12 @@ cdef class ArrowRows:
             if fault == WRITE_SIZE:
                 raise MessageTooLarge(
                     f"columns 'key', 'value' and 'headers' take {row_bytes(chunk, row)} bytes, and "
-                    f"max_request_bytes is {self.accumulator.record_limit} (row {self.count + row})"
+                    f"max_request_bytes is {self.accumulator.record_limit} (row {before + row})"
                 )
             if fault:
-                raise write_error(fault, self.count + row)
-            self.count += chunk.rows
-        return 0
-
-    # ---- before the first row
+                raise write_error(fault, before + row)
+            before += chunk.rows
+        self.routes = Routes(self.accumulator, self.topic, list(self.chunks))
 
     def unknown(self):
         """The topics whose partitions the accumulator does not know."""

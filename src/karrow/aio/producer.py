@@ -12,7 +12,7 @@ from karrow.aio._accumulator import Accumulator, run_callback
 from karrow.aio._rows import ArrowRows
 from karrow.aio._send import AwaitedSend
 from karrow.aio.client import AsyncClient
-from karrow.aio.producing.bulk import BulkDelivery, cut_short, find_places
+from karrow.aio.producing.bulk import BulkDelivery, cut_short, prepare
 from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.producing.sender import Sender, settled
 from karrow.aio.producing.stats import ProducerStats, Statistics
@@ -96,8 +96,7 @@ class AsyncProducer(AwaitedSend):
         if topic is not None:
             require_topic_name(topic)
         rows = ArrowRows(self.accumulator, topic, data)
-        await find_places(self, rows)
-        rows.place()
+        await prepare(self, rows)
         while not rows.step(TURN_BATCHES):
             if not rows.is_stuck:
                 await asyncio.sleep(0)

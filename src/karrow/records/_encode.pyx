@@ -41,7 +41,6 @@ cdef dict WRITE_FAULTS = {
     WRITE_TIMESTAMP: "column 'timestamp' is below zero",
     WRITE_OFFSET: "column 'offset' must rise from row to row, by less than 2**31 in all",
     WRITE_HEADER: "column 'headers' has a header without a key",
-    WRITE_SIZE: "columns 'key', 'value' and 'headers' hold more than a record may take",
     WRITE_HEADERS_OLD: "column 'headers' cannot be written below magic 2, which has no headers",
 }
 

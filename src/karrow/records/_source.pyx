@@ -18,6 +18,7 @@ cdef enum Shape:
     TABLE = 1                    # the columns of a batch
     ROUTED = 2                   # with those that say where a row goes
 
+cdef frozenset LAYOUTS = frozenset((b"n", b"z", b"u", b"Z", b"U", b"vz", b"vu"))
 cdef dict UNITS = {b"s": (1, 1000), b"m": (1, 1), b"u": (1000, 1), b"n": (1_000_000, 1)}
 
 
@@ -35,10 +36,10 @@ cdef int open_bytes(
     cdef bytes kind = schema.format
     cdef int64_t last = array.offset + array.length
     source.first = first + array.offset
-    if schema.dictionary != NULL:
+    if schema.dictionary != NULL or kind not in LAYOUTS and not kind.startswith(b"w:"):
         raise unfit(column, schema, "binary or string")
-    if kind == b"n":
-        source.kind = ABSENT
+    if kind == b"n" or array.null_count == array.length:
+        source.kind = ABSENT     # an array without values may have no buffers either
         return 0
     source.validity = <const uint8_t*>array.buffers[0] if array.null_count else NULL
     source.offsets = array.buffers[1]
@@ -53,13 +54,11 @@ cdef int open_bytes(
         source.kind = LARGE
         source.data = <const uint8_t*>array.buffers[2]
         source.data_end = source.data + (<const int64_t*>source.offsets)[last]
-    elif kind.startswith(b"w:"):
+    else:
         source.kind = FIXED
         source.width = int(kind[2:])
         source.data = <const uint8_t*>array.buffers[1]
         source.data_end = source.data + last * source.width
-    else:
-        raise unfit(column, schema, "binary or string")
     return 0
 
 

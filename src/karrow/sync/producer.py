@@ -102,6 +102,7 @@ class Producer(BlockingSend):
         if topic is not None:
             require_topic_name(topic)
         rows = ArrowRows(self.accumulator, topic, data)
+        rows.check()
         if rows.unknown() or rows.absent() is not None:
             self._run(find_places(self._twin, rows))
         rows.place()

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import threading
 import time
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from karrow.aio._batch import Batch
     from karrow.aio.producer import AsyncProducer
 
+# How many are looked at on the loop itself; that takes about a millisecond.
+MANY_ROWS = 100_000
 # Some rows of a batch: from which on, and how many.
 Part = tuple["Batch", int, int]
 
@@ -50,7 +53,7 @@ class BulkDelivery:
         self._parts = list(parts)
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[BulkDelivery], object]] = []
-        self._watched: deque[Batch] | None = None
+        self._watched: Iterator[Batch] | None = None
 
     def done(self) -> bool:
         """Whether the outcome of every row is known."""
@@ -86,7 +89,7 @@ class BulkDelivery:
         """Wait for the outcome, whatever it is."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._urge()
-        while (batch := self._unsettled()) is not None:
+        for batch in self._unsettled():
             left = None if deadline is None else deadline - time.monotonic()
             if not batch.wait(left):
                 raise RequestTimeout(
@@ -100,14 +103,14 @@ class BulkDelivery:
             self._callbacks.append(call)
             is_first = self._watched is None
             if is_first:
-                self._watched = deque(batch for batch, _, _ in self._parts)
+                self._watched = self._unsettled()
         if is_first or self.done():
             self._watch()
 
     async def arrived(self) -> SendSummary:
         """What awaiting it does."""
         self._urge()
-        while (batch := self._unsettled()) is not None:
+        for batch in self._unsettled():
             await wait_for(batch)
         return self._outcome()
 
@@ -127,8 +130,14 @@ class BulkDelivery:
         for part in self._parts:
             yield from _undivided(*part)
 
-    def _unsettled(self) -> Batch | None:
-        return next((batch for batch, _, _ in self._pieces() if not batch.is_done), None)
+    def _unsettled(self) -> Iterator[Batch]:
+        """Batches without an outcome; whoever goes on to the next has waited for the last."""
+        batches = deque(batch for batch, _, _ in self._parts)
+        while batches:
+            batch = batches.popleft()
+            if not batch.is_done:
+                yield batch
+            batches.extendleft(reversed(batch.parts or ()))
 
     def _urge(self) -> None:
         for batch, _, _ in self._pieces():
@@ -156,13 +165,9 @@ class BulkDelivery:
     def _watch(self) -> None:
         """Wait for the next batch without an outcome; after the last, call back."""
         with self._lock:
-            watched = self._watched
-            while watched:
-                batch = watched.popleft()
+            for batch in self._watched or ():
                 if batch.add_waiter(self._watch):
-                    watched.appendleft(batch)
                     return
-                watched.extendleft(reversed(batch.parts or ()))
             callbacks, self._callbacks = self._callbacks, []
         if callbacks:
             self._accumulator.call_back([(self, call) for call in callbacks])
@@ -179,6 +184,19 @@ def _undivided(batch: Batch, first: int, count: int) -> Iterator[Part]:
             yield from _undivided(part, first, inside)
         first = max(first - part.count, 0)
         count -= inside
+
+
+async def prepare(producer: AsyncProducer, rows: ArrowRows) -> None:
+    """Look at all rows and decide where they go; many of them in a thread, beside the loop."""
+    if rows.count < MANY_ROWS:
+        rows.check()
+    else:
+        await asyncio.to_thread(rows.check)
+    await find_places(producer, rows)
+    if rows.count < MANY_ROWS or callable(producer.config.partitioner):
+        rows.place()
+    else:
+        await asyncio.to_thread(rows.place)
 
 
 async def find_places(producer: AsyncProducer, rows: ArrowRows) -> None:
