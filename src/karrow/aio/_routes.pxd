@@ -32,6 +32,7 @@ cdef class Routes:
     cdef int32_t* counts         # partitions, by slot
     cdef int32_t* bases          # the first target, by slot
     cdef int32_t targets
+    cdef int32_t argument_slot   # where a chunk without places goes
     cdef uint64_t random_state
     cdef KnownName known[KNOWN_NAMES]
 

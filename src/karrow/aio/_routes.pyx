@@ -1,9 +1,9 @@
 """Where the rows of Arrow data go: their topics, and in these their partitions.
 
 Rules:
-- A *slot* is a topic of the data, a *target* one partition of one of them; targets count through all
-  topics. A row's *place* is its target, or the number of targets and its slot if the row may go
-  wherever the topic's next row without a key goes.
+- A *slot* is a topic of the data, a *target* one partition of one of them; targets count through
+  all topics. A row's *place* is its target, or the number of targets and its slot if the row may
+  go wherever the topic's next row without a key goes.
 - Everything is decided before the first row is taken, so that a fault is found while nothing is on
   its way yet. Only rows that may go anywhere are left to the moment.
 - A chunk without columns that decide has no places at all: its rows go together.
@@ -89,6 +89,7 @@ cdef class Routes:
                 self.name_chunk(chunk, places, before)
             elif chunk.rows:
                 slot = self.slot_of(None, before)
+                self.argument_slot = slot
                 if places is not None:
                     for row in range(chunk.rows):
                         places.of_row[row] = slot

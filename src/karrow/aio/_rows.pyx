@@ -4,13 +4,15 @@ Rows are encoded without the GIL into batches of its own, one for each target; n
 a batch until it is full.
 
 Rules:
-- Nothing is on its way before every row was looked at: ``check`` and ``place`` raise what is wrong,
-  and ``absent`` tells it.
-- What a partition got before stays before: its open batch is closed when one of ours joins the line.
+- Nothing is on its way before every row was looked at: ``check`` and ``place`` raise what is
+  wrong, and ``absent`` tells it.
+- What a partition got before stays before: its open batch is closed when one of ours joins the
+  line.
 - A batch is begun, or grows, only while the accumulator's bytes and the memory of the batches here
   are within the limit. Without room ``step`` ends and the caller waits; where too little is on its
   way to wait for, what is here is put on its way first.
-- The last batches stay open, and lingering, for what follows; a few rows join an open batch instead.
+- The last batches stay open, and lingering, for what follows; a few rows join an open batch
+  instead.
 - The refusal is asked for in the same breath as a batch is handed over: a producer that was closed
   meanwhile would never settle it.
 """
@@ -172,7 +174,7 @@ cdef class ArrowRows:
         """Take rows until one needs a batch, and get it one; False without room for that."""
         cdef Places places = self.routes.places[self.chunk_number]
         cdef int64_t row = self.row
-        cdef int32_t place = self.routes.targets
+        cdef int32_t place = self.routes.targets + self.routes.argument_slot
         if places is None:
             if self.writers[place] != NULL:
                 with nogil:

@@ -15,7 +15,7 @@ Contents = dict[tuple[str, int], list[Record]]
 
 def accumulator(topics: dict[str, int] | None = None, **options: Any) -> Accumulator:
     """One that knows its topics, and whose sender sleeps."""
-    defaults = {
+    defaults: dict[str, Any] = {
         "buffer_bytes": 1 << 26,
         "batch_bytes": 1_000_000,
         "record_bytes": 1 << 20,
@@ -73,6 +73,6 @@ def contents(target: Accumulator, *topics: str) -> Contents:
     }
 
 
-def values(found: Contents) -> dict[tuple[str, int], list[bytes | None]]:
+def values(found: Contents) -> dict[tuple[str, int], list[Any]]:
     """Only the values."""
     return {where: [record.value for record in records] for where, records in found.items()}

@@ -39,9 +39,9 @@ def numbered(count: int, size: int = 0) -> list[bytes]:
     return [b"%d" % number + b"." * size for number in range(count)]
 
 
-def in_order(parts: list[list[bytes | None]]) -> bool:
+def in_order(parts: list[list[bytes]]) -> bool:
     """Whether each part holds its values in the order of their numbers."""
-    numbers = [[int((value or b"").rstrip(b".")) for value in part] for part in parts]
+    numbers = [[int(value.rstrip(b".")) for value in part] for part in parts]
     return all(part == sorted(part) for part in numbers)
 
 
@@ -146,6 +146,14 @@ def test_a_topic_column_decides(kind: pa.DataType) -> None:
     }
 
 
+def test_a_chunk_without_any_topic_goes_to_the_one_that_is_given() -> None:
+    target = accumulator({"t": 1, "u": 1})
+    first = pa.table({"value": [b"0"], "topic": ["u"]})
+    rest = pa.table({"value": numbered(4)[1:], "topic": pa.nulls(3, pa.string())})
+    take(target, pa.concat_tables([first, rest]))
+    assert values(contents(target, "t", "u")) == {("t", 0): numbered(4)[1:], ("u", 0): [b"0"]}
+
+
 @pytest.mark.parametrize("kind", STRINGS[:2], ids=str)
 @pytest.mark.parametrize("index", INTEGERS, ids=str)
 def test_topics_in_a_dictionary(index: pa.DataType, kind: pa.DataType) -> None:
@@ -161,7 +169,9 @@ def test_many_topics() -> None:
     target = accumulator(dict.fromkeys(names, 2))
     take(target, pa.table({"value": numbered(3000), "topic": names * 3}), None)
     found = values(contents(target, *names))
-    together = {name: [v for (t, _), part in found.items() if t == name for v in part] for name in names}
+    together = {
+        name: [v for (t, _), part in found.items() if t == name for v in part] for name in names
+    }
     assert together == {
         name: [b"%d" % (start + number) for start in (0, 1000, 2000)]
         for number, name in enumerate(names)
@@ -170,7 +180,9 @@ def test_many_topics() -> None:
 
 def test_topics_that_only_a_dictionary_names_do_not_count() -> None:
     names = pa.array(["t", "no topic"], pa.dictionary(pa.int8(), pa.string()))
-    rows = ArrowRows(accumulator(), None, pa.table({"value": numbered(2), "topic": names}).slice(0, 1))
+    rows = ArrowRows(
+        accumulator(), None, pa.table({"value": numbered(2), "topic": names}).slice(0, 1)
+    )
     rows.check()
     assert rows.unknown() == []
 
@@ -370,7 +382,7 @@ def test_data_larger_than_the_buffer_goes_piece_by_piece(buffer_bytes: int, keye
     target = accumulator(buffer_bytes=buffer_bytes, batch_bytes=10_000)
     columns = {"value": numbered(5000, 100)} | ({"key": numbered(5000)} if keyed else {})
     rows = prepared(target, pa.table(columns))
-    found: dict[int, list[bytes | None]] = {}
+    found: dict[int, list[Any]] = {}
     most = 0
     while not (is_done := rows.step()) or target.incomplete:
         assert is_done or rows.is_stuck

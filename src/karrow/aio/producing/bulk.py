@@ -3,8 +3,8 @@
 Rules:
 - The rows are in batches, or in parts of them; a batch that was too large has been divided, and its
   rows are in its parts now.
-- One batch is watched at a time, the first without an outcome: when it has one, the next. So callbacks
-  run once, after the last.
+- One batch is watched at a time, the first without an outcome: when it has one, the next. So
+  callbacks run once, after the last.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Part = tuple["Batch", int, int]
 class BulkDelivery:
     """Arrow data on its way, all rows together.
 
-    In a blocking producer ``result()`` waits for it; in an AsyncProducer it is awaited. Waiting does
-    not wait for ``linger``: the rows leave at once.
+    In a blocking producer ``result()`` waits for it; in an AsyncProducer it is awaited. Waiting
+    does not wait for ``linger``: the rows leave at once.
 
     Example::
 
