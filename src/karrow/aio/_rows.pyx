@@ -13,8 +13,9 @@ Rules:
   way to wait for, what is here is put on its way first.
 - The last batches stay open, and lingering, for what follows; a few rows join an open batch
   instead.
-- The refusal is asked for in the same breath as a batch is handed over: a producer that was closed
-  meanwhile would never settle it.
+- A batch is handed over in one breath: between the look at the refusal and its place in the line no
+  Python runs and no object is made, so no other thread does. A producer that is closed would never
+  settle it, and one that fails all it has would leave a failed batch in the line.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -300,18 +301,19 @@ cdef class ArrowRows:
         batch.close()
         if partition.open is not None:
             self.accumulator.close_open(partition)
-        self.count_in(batch)
+        self.require_open()
+        self.accumulator.adopt(batch)
         partition.queue.append(batch)
-        self.accumulator.enlist(partition)
+        self.note(batch, 0, batch.writer.count)
         if self.accumulator.sleep != AWAKE:
             self.accumulator.wake()
         return 0
 
-    cdef int count_in(self, Batch batch) except -1:
-        self.require_open()
-        self.accumulator.adopt(batch)
-        self.accumulator.records += batch.writer.count
-        self.parts.append((batch, 0, batch.writer.count))
+    cdef int note(self, Batch batch, int64_t first, int64_t count) except -1:
+        """Rows are on their way, in this batch."""
+        self.accumulator.enlist(batch.partition)
+        self.accumulator.records += count
+        self.parts.append((batch, first, count))
         return 0
 
     cdef int hand_over_all(self) except -1:
@@ -350,9 +352,10 @@ cdef class ArrowRows:
     cdef int leave_open(self, int32_t target) except -1:
         cdef Batch batch = self.released(target)
         cdef Partition partition = batch.partition
-        self.count_in(batch)
+        self.require_open()
+        self.accumulator.adopt(batch)
         partition.open = batch
-        self.accumulator.enlist(partition)
+        self.note(batch, 0, batch.writer.count)
         if self.accumulator.sleep == EMPTY:
             self.accumulator.wake()
         return 0
@@ -361,12 +364,12 @@ cdef class ArrowRows:
         """Copy a few rows into the partition's open batch."""
         cdef Batch batch = self.released(target)
         cdef Batch into = (<Partition>batch.partition).open
+        cdef int64_t first = into.writer.count
         cdef Segment segment
         cdef RawRecord record
         memset(&record, 0, sizeof(RawRecord))
         self.require_open()
         self.accumulator.bytes -= into.charged
-        self.parts.append((into, into.writer.count, batch.writer.count))
         batch.open_segment(&segment)
         while segment.remaining:
             next_record(&segment, &record)
@@ -376,8 +379,7 @@ cdef class ArrowRows:
                 record.timestamp, record.headers, record.headers_length, record.header_count,
             )
         self.accumulator.bytes += into.charged
-        self.accumulator.records += batch.writer.count
-        return 0
+        return self.note(into, first, batch.writer.count)
 
 
 cdef int64_t row_bytes(ArrowChunk chunk, int64_t row) noexcept nogil:
