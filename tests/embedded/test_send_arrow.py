@@ -348,6 +348,33 @@ def test_some_partitions_fail_and_the_others_are_told(
     assert values(broker) == {0: [b"0", b"3"], 2: [b"2", b"5"]}
 
 
+def test_passing_trouble_neither_loses_nor_repeats_rows(broker: karrow.Broker) -> None:
+    sent = numbered(5000, 50)
+    with karrow.Producer(broker.bootstrap, batch_bytes=10_000) as producer:
+        producer.send("single", sent[0]).result(TIMEOUT)
+        broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=3)
+        broker.close("Produce", when="after", times=2)
+        producer.send_arrow("single", pa.table({"value": sent[1:]})).result(TIMEOUT)
+    assert values(broker, "single") == {0: sent}
+
+
+@pytest.mark.parametrize("after", [0.0, 0.001, 0.01, 0.03])
+def test_every_row_has_an_outcome_when_the_producer_is_closed_meanwhile(
+    broker: karrow.Broker, after: float
+) -> None:
+    producer = karrow.Producer(broker.bootstrap, buffer_bytes=100_000, batch_bytes=10_000)
+    producer.partitions_for("orders")
+    closing = threading.Timer(after, producer.close, args=(0.01,))
+    closing.start()
+    table = pa.table({"key": numbered(10_000), "value": numbered(10_000, 50)})
+    deliveries = (producer.send_arrow("orders", table) for _ in itertools.count())
+    with pytest.raises(errors.StateError, match="closed"):
+        list(map(karrow.BulkDelivery.wait, deliveries))
+    closing.join()
+    assert producer.accumulator.incomplete == set()
+    assert producer.accumulator.bytes == 0
+
+
 def test_batches_too_large_for_the_topic_are_divided(broker: karrow.Broker) -> None:
     broker.create_topic("narrow", partitions=1, config={"max.message.bytes": "2000"})
     sent = numbered(300, 50)
