@@ -11,7 +11,6 @@ Rules:
   it (a connection that broke); then it goes when the last view does.
 """
 
-cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBuffer_FillInfo
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.limits cimport INT_MAX
@@ -72,7 +71,6 @@ cdef class MemoryPool:
             free(block)
 
 
-@cython.no_gc_clear              # its end needs the pool
 cdef class Batch:
     """Records of one partition that are sent, and written, together."""
 
@@ -95,7 +93,8 @@ cdef class Batch:
         """Give up the memory, unless somebody is looking at it."""
         if self.exports:
             return
-        if self.capacity == self.pool.block_bytes:
+        # The garbage collector may have taken the pool away already.
+        if self.pool is not None and self.capacity == self.pool.block_bytes:
             self.pool.give(self.memory)
         else:
             free(self.memory)

@@ -98,13 +98,12 @@ class AsyncProducer(AwaitedSend):
         rows = ArrowRows(self.accumulator, topic, data)
         await prepare(self, rows)
         while not rows.step(TURN_BATCHES):
-            if not rows.is_stuck:
-                await asyncio.sleep(0)
-                continue
-            try:
-                await self._wait_for_room()
-            except BufferFull as error:
-                raise cut_short(rows, error) from None
+            if rows.is_stuck:
+                try:
+                    await self._wait_for_room()
+                except BufferFull as error:
+                    raise cut_short(rows, error) from None
+            await asyncio.sleep(0)
         return BulkDelivery(self.accumulator, rows.parts)
 
     # ---- what send may have to wait for
