@@ -377,7 +377,7 @@ cdef class Accumulator:
         partition.queue.insert(place, batch)
         self.enlist(partition)
 
-    def adopt(self, Batch batch):
+    cpdef adopt(self, Batch batch):
         """Count a batch that was not made by appending here."""
         self.incomplete.add(batch)
         self.bytes += batch.charged

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from karrow.aio._accumulator import Accumulator, run_callback
+from karrow.aio._rows import ArrowRows
 from karrow.aio._send import AwaitedSend
 from karrow.aio.client import AsyncClient
+from karrow.aio.producing.bulk import BulkDelivery, cut_short, prepare
 from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.producing.sender import Sender, settled
 from karrow.aio.producing.transaction import AsyncTransaction
@@ -34,7 +36,10 @@ if TYPE_CHECKING:
     from karrow.aio.producing.stats import ProducerStats
     from karrow.config import Servers
     from karrow.config.options import ProducerOptions
+    from karrow.records.typing import ArrowData
 
+# Batches of Arrow data after which other tasks get a turn.
+TURN_BATCHES = 4
 # The room in a request that is not the batch's own.
 REQUEST_OVERHEAD = 1024
 
@@ -72,6 +77,34 @@ class AsyncProducer(AwaitedSend):
             self._transactions = Transactions(self.config, self._cluster, self.sender)
             self.sender.transactions = self._transactions
         self._closing: asyncio.Task[None] | None = None
+
+    async def send_arrow(self, topic: str | None, data: ArrowData) -> BulkDelivery:
+        """Put the rows of Arrow data on their way: a table, a stream or a record batch.
+
+        Columns: ``value``, and where they are there ``key``, ``headers``, ``timestamp``,
+        ``partition`` and ``topic``; what is null in the last two is chosen as for a record, and is
+        ``topic``. ``offset`` and ``timestamp_type``, as a consumer gives them, are left out. Waits
+        for room, so the data may be larger than the buffer. Wrong data raises at once, and nothing
+        of it is sent; BufferFull, after ``max_block`` without room, says how many rows are on their
+        way all the same. A call that is cancelled leaves those on their way too.
+
+        Example::
+
+            delivery = await producer.send_arrow("orders", pyarrow.table({"value": [b"a", b"b"]}))
+            print((await delivery).records)
+        """
+        if topic is not None:
+            require_topic_name(topic)
+        rows = ArrowRows(self.accumulator, topic, data)
+        await prepare(self, rows)
+        while not rows.step(TURN_BATCHES):
+            if rows.is_stuck:
+                try:
+                    await self._wait_for_room(room_deadline(self.config, None))
+                except BufferFull as error:
+                    raise cut_short(rows, error) from None
+            await asyncio.sleep(0)
+        return BulkDelivery(self.accumulator, rows.parts)
 
     # ---- what send may have to wait for
 
