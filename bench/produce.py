@@ -528,8 +528,8 @@ BENCHMARK = Benchmark(
         "its log in memory, acks from all, idempotence on. The rate is records a second from the "
         "first call to the last acknowledgement; in the block about CPU, records in a second of "
         "the client's processor time; in the last block acknowledgements a second, one at a time, "
-        "by the median. The limit is batches that were encoded before, pushed down two sockets. The "
-        "loops are uvloop's."
+        "by the median. The limit is batches that were encoded before, pushed down two sockets. "
+        "The loops are uvloop's."
     ),
     unit="records",
     peers=(CONFLUENT, WITH_CALLBACK, AS_BATCH, KAFKA_PYTHON, AIOKAFKA, LIMIT),
