@@ -27,6 +27,7 @@ from tests.proxy import Proxy
 
 TOPIC = "topic"
 TIMEOUT = 15.0
+SLOWLY: dict[str, Any] = {"retry_backoff": 0.5, "retry_backoff_max": 0.5}
 QUICK: dict[str, Any] = {"retry_backoff": 0.02, "retry_backoff_max": 0.1}
 
 
@@ -276,6 +277,25 @@ def test_record_that_was_never_sent_fails_for_certain(broker: Broker) -> None:
     assert values(broker) == [b"first", b"a"]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_doubt_outlives_the_wait_for_a_leader(
+    broker: Broker, when: Literal["before", "after"]
+) -> None:
+    """Row 4: sent once without an answer, then never again; nobody knows, and is told so."""
+    with producer_for(broker, delivery_timeout=1.0, **SLOWLY) as producer:
+        lost = broker.close("Produce", when=when)
+        (doubtful,) = send_many(producer, b"doubtful")
+        wait_until(lambda: lost.is_spent)
+        broker.move_leader(TOPIC, 0, -1)
+        error = doubtful.exception(TIMEOUT)
+        assert isinstance(error, errors.RequestTimeout)
+        assert error.indefinite
+        broker.move_leader(TOPIC, 0, 1)
+        written = [b"doubtful"] if when == "after" else []
+        assert offsets(send_many(producer, b"after")) == [1 + len(written)]
+    assert values(broker) == [b"first", *written, b"after"]
+
+
 # Order.
 
 
@@ -517,8 +537,7 @@ def test_split_behind_a_retry_keeps_the_order(broker: Broker) -> None:
 
 def test_batch_that_may_be_written_is_not_split(broker: Broker) -> None:
     """Row 27: its parts would be strangers to a broker that has the whole."""
-    slowly: dict[str, Any] = {"retry_backoff": 0.5, "retry_backoff_max": 0.5}
-    with producer_for(broker, batch_bytes=10_000, linger=5.0, **slowly) as producer:
+    with producer_for(broker, batch_bytes=10_000, linger=5.0, **SLOWLY) as producer:
         lost = broker.close("Produce", when="after")
         texts = [b"%d" % number for number in range(10)]
         sent = send_many(producer, *texts)
