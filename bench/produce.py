@@ -38,6 +38,8 @@ LIMIT = "the limit"
 
 BOOTSTRAP = "KARROW_BENCH_BOOTSTRAP"
 PARTITIONS = 4
+WARM_UP = "warm-up"
+SOON_GONE = {"file.delete.delay.ms": "10"}
 MANY = 4_000_000
 FEW = 100_000  # for clients that need seconds for that
 LATENCIES = 1_000
@@ -59,9 +61,12 @@ def broker() -> Iterator[Mapping[str, str]]:
     with KafkaCluster() as cluster:
         place = {BOOTSTRAP: cluster.bootstrap()}
         os.environ.update(place)
-        warm_up = limit()
+        cluster.create_topic(WARM_UP, partitions=PARTITIONS, config=SOON_GONE)
+        warm_up = limit(WARM_UP)
         for _ in range(3):  # until Java has compiled what answers
             warm_up(MANY)
+        with karrow.Admin(bootstrap()) as admin:
+            admin.delete_topic(WARM_UP)
         yield place
 
 
@@ -73,7 +78,7 @@ def new_topic() -> str:
     """A topic that is gone when the process is."""
     topic = f"bench-{uuid.uuid4().hex[:8]}"
     admin = karrow.Admin(bootstrap())
-    admin.create_topic(topic, PARTITIONS, 1, {"file.delete.delay.ms": "10"})
+    admin.create_topic(topic, PARTITIONS, 1, SOON_GONE)
     atexit.register(admin.delete_topic, topic)
     return topic
 
@@ -139,19 +144,14 @@ def send_with_callback(values: list[bytes]) -> Run:
 
 def send_arrow() -> Run:
     topic, ours = new_topic(), producer(None)
+    values = pa.array(PLAIN, pa.binary())
+    table = pa.table({"value": pa.chunked_array([values] * (MANY // 1000)).combine_chunks()})
 
     def run(count: int) -> None:
-        table = arrow_table(count)
-        delivery = ours.send_arrow(topic, table)
+        delivery = ours.send_arrow(topic, table.slice(0, count))
         assert delivery.result().records == count
 
     return run
-
-
-@functools.cache
-def arrow_table(count: int) -> pa.Table:
-    values = pa.array(PLAIN, pa.binary())
-    return pa.table({"value": pa.chunked_array([values] * (count // 1000)).combine_chunks()})
 
 
 def awaited_send(values: list[bytes]) -> Run:
@@ -263,7 +263,6 @@ def kafka_python(values: list[bytes]) -> Run:
         linger_ms=5,
         batch_size=1_000_000,
         max_request_size=4_000_000,
-        buffer_memory=1 << 26,
     )
     atexit.register(theirs.close)
 
@@ -311,9 +310,9 @@ SOCKETS = 2
 PRODUCE = 9
 
 
-def limit() -> Run:
+def limit(topic: str | None = None) -> Run:
     """Ready-made batches of a million bytes, two partitions on each of two sockets."""
-    topic = new_topic()
+    topic = topic or new_topic()
     builder = records.BatchBuilder(max_bytes=1_000_000)
     while builder.append(None, PLAIN[0]) is not None:
         pass
@@ -527,9 +526,9 @@ BENCHMARK = Benchmark(
         f"Records of about 100 bytes into four partitions of one Kafka {NEWEST} on this machine, "
         "its log in memory, acks from all, idempotence on. The rate is records a second from the "
         "first call to the last acknowledgement; in the block about CPU, records in a second of "
-        "the client's processor time; in the last block acknowledgements a second, one at a time, by "
-        "the median. The limit is batches that were encoded before, pushed down two sockets. The "
-        "loops are uvloop's."
+        "the client's processor time; in the last block acknowledgements a second, one at a time, "
+        "by the median. The limit is batches that were encoded before, pushed down two sockets. "
+        "The loops are uvloop's."
     ),
     unit="records",
     peers=(CONFLUENT, WITH_CALLBACK, AS_BATCH, KAFKA_PYTHON, AIOKAFKA, LIMIT),

@@ -18,7 +18,6 @@ import karrow
 TOPIC = "orders"
 PARTITIONS = 3
 ORDERS = 300_000
-PER_BATCH = 10_000
 FETCH_BYTES = 8 << 20
 
 
@@ -33,7 +32,8 @@ def main(bootstrap: str | None = None) -> None:
         topic = f"{TOPIC}-{time.time_ns()}"
         client.create_topic(topic, partitions=PARTITIONS, replication_factor=1)
         orders = make_orders()
-        write(client, topic, orders)
+        producer = stack.enter_context(karrow.Producer(client, compression="lz4"))
+        write(producer, topic, orders)
         found = pa.concat_tables([read(client, topic, index) for index in range(PARTITIONS)])
         report(orders, found)
         client.delete_topic(topic)
@@ -47,22 +47,12 @@ def make_orders() -> pa.Table:
     return pa.table({"key": customers, "value": cents})
 
 
-def write(client: karrow.Client, topic: str, orders: pa.Table) -> None:
-    """Encode the table batch by batch, straight from its columns, and store it."""
+def write(producer: karrow.Producer, topic: str, orders: pa.Table) -> None:
+    """Send the table, straight from its columns; a customer's orders go to one partition."""
     start = time.perf_counter()
-    for number in range(0, ORDERS, PER_BATCH):
-        batch = karrow.records.encode(orders.slice(number, PER_BATCH), compression="lz4")
-        partition = number // PER_BATCH % PARTITIONS
-        data = {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
-        answer = client.request(
-            "Produce",
-            {"acks": -1, "timeout_ms": 30_000, "topic_data": [data]},
-            to=karrow.Node.leader(topic, partition),
-            api_version=9,
-        )
-        code = answer.responses[0].partition_responses[0].error_code
-        if code:
-            raise karrow.errors.for_code(code)("the batch was refused", topic=topic)
+    summary = producer.send_arrow(topic, orders).result()
+    for where, (count, first) in sorted(summary.partitions.items()):
+        print(f"{where}: {count:,} orders from offset {first} on")
     say("wrote", start)
 
 

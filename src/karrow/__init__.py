@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from karrow.aio.admin import AsyncAdmin as AsyncAdmin
     from karrow.aio.client import AsyncClient as AsyncClient
     from karrow.aio.producer import AsyncProducer as AsyncProducer
+    from karrow.aio.producing.bulk import BulkDelivery as BulkDelivery
     from karrow.aio.producing.stats import ProducerStats as ProducerStats
     from karrow.aio.producing.transaction import AsyncTransaction as AsyncTransaction
     from karrow.broker.clock import ManualClock as ManualClock
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from karrow.types import ResourceType as ResourceType
     from karrow.types import ScramInfo as ScramInfo
     from karrow.types import ScramMechanism as ScramMechanism
+    from karrow.types import SendSummary as SendSummary
     from karrow.types import TopicMetadata as TopicMetadata
     from karrow.types import TopicPartition as TopicPartition
     from karrow.types import TransactionDescription as TransactionDescription
@@ -103,6 +105,7 @@ __all__ = [
     "AsyncTransaction",
     "Broker",
     "BrokerInfo",
+    "BulkDelivery",
     "Client",
     "ClientConfig",
     "ClusterDescription",
@@ -149,6 +152,7 @@ __all__ = [
     "ScramInfo",
     "ScramMechanism",
     "Secret",
+    "SendSummary",
     "Token",
     "TopicMetadata",
     "TopicPartition",
@@ -177,6 +181,7 @@ _HOMES = {
     "AsyncProducer": "karrow.aio.producer",
     "AsyncTransaction": "karrow.aio.producing.transaction",
     "Broker": "karrow.broker.threaded",
+    "BulkDelivery": "karrow.aio.producing.bulk",
     "Client": "karrow.sync.client",
     "ClientConfig": "karrow.config",
     "ConsumerConfig": "karrow.config",

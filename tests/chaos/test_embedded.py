@@ -141,9 +141,19 @@ def reserved() -> Iterator[int]:
         ports.release()
 
 
-def chaos(seed: int, seconds: float, *, rules: dict[str, Any], **options: Any) -> Report:
-    with reserved() as port, Broker(brokers=NODES, seed=seed, port=port) as broker:
-        broker.create_topic(TOPIC, PARTITIONS)
+def chaos(
+    seed: int,
+    seconds: float,
+    *,
+    rules: dict[str, Any],
+    version: str | None = None,
+    **options: Any,
+) -> Report:
+    with (
+        reserved() as port,
+        Broker(brokers=NODES, seed=seed, port=port, version=version) as broker,
+    ):
+        broker.create_topic(TOPIC, PARTITIONS, NODES)
         nodes = Nodes(broker)
         plan = Plan(
             seed=seed,
@@ -188,6 +198,20 @@ def test_producers_without_idempotence_double_nothing_by_themselves(
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_idempotent_producers_in_ten_runs(seed: int) -> None:
     expect_none(chaos(seed, 15.0, rules={}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["2.8", "3.9"])
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_idempotent_producers_on_older_brokers(seed: int, version: str) -> None:
+    expect_none(chaos(seed, 15.0, rules={}, version=version))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_idempotent_producers_with_one_request_under_way(seed: int) -> None:
+    options: dict[str, Any] = {"max_in_flight": 1, "metadata_max_age": 0.2}
+    expect_none(chaos(seed, 15.0, rules={}, **options))
 
 
 @pytest.mark.slow

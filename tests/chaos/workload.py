@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import uvloop
+
 import karrow
 from karrow.aio._delivery import Delivery
 from karrow.errors import KarrowError
@@ -175,6 +177,7 @@ class Writing:
             thread.join()
         self.mended.wait()
         producer.close(SETTLE_SECONDS)
+        expect_empty(producer.stats())
 
     def run_awaiting(self, bootstrap: str, name: str, options: Mapping[str, Any]) -> None:
         """One AsyncProducer and the tasks that share it."""
@@ -185,8 +188,17 @@ class Writing:
             await asyncio.gather(*[self.await_all(producer, f"{name}-{n}") for n in tasks])
             await asyncio.to_thread(self.mended.wait)
             await producer.close(SETTLE_SECONDS)
+            expect_empty(producer.stats())
 
-        asyncio.run(main())
+        factory = uvloop.new_event_loop if self._plan.seed % 2 else asyncio.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main())
+
+
+def expect_empty(stats: karrow.ProducerStats) -> None:
+    """The books of a closed producer are balanced."""
+    assert (stats.buffered_records, stats.buffered_batches, stats.buffered_bytes) == (0, 0, 0)
+    assert stats.records_sent == stats.records_written + stats.records_failed
 
 
 def run(bootstrap: str, topic: str, plan: Plan, **rules: Any) -> Report:

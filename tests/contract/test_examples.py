@@ -51,5 +51,13 @@ def test_examples_about_admin(kafka: KafkaCluster, capsys: pytest.CaptureFixture
 
 def test_examples_in_the_readme(kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]) -> None:
     topic = f"orders-{uuid4().hex}"
-    run_examples(ROOT / "README.md", {IN_THE_TEXT: kafka.bootstrap(), "orders": topic})
-    assert capsys.readouterr().out == "0 None b'a'\n1 b'key' b'b'\n"
+    quoted = {'"orders"': f'"{topic}"'}
+    run_examples(ROOT / "README.md", {IN_THE_TEXT: kafka.bootstrap(), **quoted})
+    assert capsys.readouterr().out == "0\n0 None b'a'\n1 b'key' b'b'\n"
+
+
+def test_examples_about_the_producer(
+    kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_examples(ROOT / "docs" / "producer.md", {IN_THE_TEXT: kafka.bootstrap()})
+    assert "orders" in capsys.readouterr().out

@@ -330,6 +330,31 @@ def test_every_kind_of_acknowledgement(every_kafka: AnyKafka, acks: Any) -> None
     assert values(every_kafka, topic) == [b"%d" % number for number in range(100)]
 
 
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_many_small_batches_that_nobody_acknowledges(
+    newest_kafka: AnyKafka, partitions: int
+) -> None:
+    topic = newest_kafka.create_topic(partitions=partitions)
+    chosen: dict[str, Any] = {"acks": 0, "idempotent": False, "batch_bytes": 1, "linger": 0.0}
+    with karrow.Producer(newest_kafka.bootstrap, **chosen) as producer:
+        producer.partitions_for(topic)
+        sent = [
+            producer.send(topic, b"%d" % number, partition=number % partitions)
+            for number in range(4000)
+        ]
+        producer.flush(TIMEOUT)
+        assert [one.exception(0) for one in sent] == [None] * 4000
+
+    def stored() -> list[list[int]]:
+        return [
+            [int(value or b"") for value in values(newest_kafka, topic, number)]
+            for number in range(partitions)
+        ]
+
+    wait_until(lambda: sum(map(len, stored())) >= 4000)
+    assert stored() == [list(range(number, 4000, partitions)) for number in range(partitions)]
+
+
 def test_lingering_records_go_when_flushed(newest_kafka: AnyKafka) -> None:
     topic = newest_kafka.create_topic()
     with karrow.Producer(newest_kafka.bootstrap, linger=60.0) as producer:
@@ -595,6 +620,19 @@ def test_producers_share_a_client(newest_kafka: AnyKafka) -> None:
         assert [record.value for record in client.fetch_all(topic).records] == [b"1", b"2"]
         with pytest.raises(errors.ConfigError, match="client_id"):
             karrow.Producer(client, client_id="another")
+
+
+def test_closing_a_producer_leaves_others_of_its_client_alone(newest_kafka: AnyKafka) -> None:
+    topic = newest_kafka.create_topic()
+    with karrow.Client(newest_kafka.bootstrap) as client:
+        two = karrow.Producer(client, idempotent=False, batch_bytes=1, linger=0.0)
+        for _ in range(20):
+            one = karrow.Producer(client, idempotent=False)
+            one.send(topic, b"one", partition=0).result(TIMEOUT)
+            sent = [two.send(topic, b"two", partition=0) for _ in range(20)]
+            one.close()
+            assert [delivery.exception(TIMEOUT) for delivery in sent] == [None] * 20
+        two.close()
 
 
 def test_awaiting_producers_share_a_client(newest_kafka: AnyKafka) -> None:

@@ -86,4 +86,5 @@ cdef class Accumulator:
     cdef int close_open(self, Partition partition) except -1
     cdef int enlist(self, Partition partition) except -1
     cdef int wake(self) except -1
+    cpdef adopt(self, Batch batch)
     cdef uint64_t lot(self) noexcept

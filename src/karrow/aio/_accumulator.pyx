@@ -377,7 +377,7 @@ cdef class Accumulator:
         partition.queue.insert(place, batch)
         self.enlist(partition)
 
-    def adopt(self, Batch batch):
+    cpdef adopt(self, Batch batch):
         """Count a batch that was not made by appending here."""
         self.incomplete.add(batch)
         self.bytes += batch.charged
@@ -391,6 +391,10 @@ cdef class Accumulator:
         batch.is_urgent = True
         self.changes += 1
         self.wake()
+
+    def note_change(self):
+        """Do not let the sender rest that is looking right now."""
+        self.changes += 1
 
     def nudge(self):
         """Have the sender look."""

@@ -70,3 +70,6 @@ cdef class Batch:
     cdef int finish(self) except -1
     cdef void free_memory(self) noexcept
     cdef void open_segment(self, Segment* segment) noexcept
+
+
+cdef Field raw_field(const uint8_t* start, int64_t length) noexcept

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from karrow.aio._accumulator import Accumulator, run_callback
+from karrow.aio._rows import ArrowRows
 from karrow.aio._send import AwaitedSend
 from karrow.aio.client import AsyncClient
+from karrow.aio.producing.bulk import BulkDelivery, cut_short, prepare
 from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.producing.sender import Sender, settled
 from karrow.aio.producing.transaction import AsyncTransaction
@@ -27,13 +29,17 @@ from karrow.errors import (
     UnknownTopicOrPartition,
 )
 from karrow.net.cluster import Cluster
+from karrow.net.sharing import joined
 from karrow.types import is_topic_name
 
 if TYPE_CHECKING:
     from karrow.aio.producing.stats import ProducerStats
     from karrow.config import Servers
     from karrow.config.options import ProducerOptions
+    from karrow.records.typing import ArrowData
 
+# Batches of Arrow data after which other tasks get a turn.
+TURN_BATCHES = 4
 # The room in a request that is not the batch's own.
 REQUEST_OVERHEAD = 1024
 
@@ -70,8 +76,35 @@ class AsyncProducer(AwaitedSend):
         if self.config.transactional_id is not None:
             self._transactions = Transactions(self.config, self._cluster, self.sender)
             self.sender.transactions = self._transactions
-            self.sender.refuse(StateError("no transaction is open", hint="begin one first"))
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+
+    async def send_arrow(self, topic: str | None, data: ArrowData) -> BulkDelivery:
+        """Put the rows of Arrow data on their way: a table, a stream or a record batch.
+
+        Columns: ``value``, and where they are there ``key``, ``headers``, ``timestamp``,
+        ``partition`` and ``topic``; what is null in the last two is chosen as for a record, and is
+        ``topic``. ``offset`` and ``timestamp_type``, as a consumer gives them, are left out. Waits
+        for room, so the data may be larger than the buffer. Wrong data raises at once, and nothing
+        of it is sent; BufferFull, after ``max_block`` without room, says how many rows are on their
+        way all the same. A call that is cancelled leaves those on their way too.
+
+        Example::
+
+            delivery = await producer.send_arrow("orders", pyarrow.table({"value": [b"a", b"b"]}))
+            print((await delivery).records)
+        """
+        if topic is not None:
+            require_topic_name(topic)
+        rows = ArrowRows(self.accumulator, topic, data)
+        await prepare(self, rows)
+        while not rows.step(TURN_BATCHES):
+            if rows.is_stuck:
+                try:
+                    await self._wait_for_room(room_deadline(self.config, None))
+                except BufferFull as error:
+                    raise cut_short(rows, error) from None
+            await asyncio.sleep(0)
+        return BulkDelivery(self.accumulator, rows.parts)
 
     # ---- what send may have to wait for
 
@@ -225,21 +258,19 @@ class AsyncProducer(AwaitedSend):
         """Flush for up to ``timeout`` seconds, then end; more than once does no harm.
 
         Without a time-out that takes no longer than ``delivery_timeout``. What is not written by
-        then fails.
+        then fails. A call that is cancelled does not stop it, and another one waits for its end.
         """
-        if self._closed:
-            return
-        self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(timeout), name="karrow producer close")
+        await joined(self._closing)
+
+    async def _close(self, timeout: float | None) -> None:  # noqa: ASYNC109 - as above
         limit = self.config.delivery_timeout + self.config.request_timeout
         try:
             if not self.sender.is_over:
                 await self.flush(limit if timeout is None else timeout)
         except RequestTimeout:
             pass  # the deliveries tell
-        finally:
-            await self._end()
-
-    async def _end(self) -> None:
         if self._transactions is not None:
             await self._transactions.close()
         await self.sender.close()
@@ -253,7 +284,11 @@ class AsyncProducer(AwaitedSend):
         await self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True) and self._cluster.has_connections:
+        # The constructor may have failed early; a forked child has none of the parent's sockets.
+        sender: Sender | None = getattr(self, "sender", None)
+        if sender is None or sender.is_closed or self.accumulator.is_forked:
+            return
+        if self._cluster.has_connections:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, 2, source=self)
 
     def __repr__(self) -> str:

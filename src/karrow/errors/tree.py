@@ -80,7 +80,7 @@ class StateError(KarrowError, RuntimeError):
 
 
 class BufferFull(StateError):
-    """No room for the record now; raised only by the ``*_nowait`` calls."""
+    """No room for the record: raised by the ``*_nowait`` calls, and after ``max_block``."""
 
     retriable = True
 

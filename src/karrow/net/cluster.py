@@ -110,11 +110,15 @@ class Cluster:
         with self._link(await self.broker(to), WAITING).claimed() as link:
             yield await self._open(link)
 
-    async def lane(self, broker_id: int, number: int) -> Connection:
-        """A connection that only batches use: the ``number``-th to a broker."""
+    async def lane(self, broker_id: int, owner: int, number: int) -> Connection:
+        """A connection that only an owner's batches use: the ``number``-th to a broker."""
         self._check()
         broker = await self.broker(Node.id(broker_id))
-        return await self._open(self._link(broker, f"{LANE}-{number}"))
+        return await self._open(self._link(broker, f"{LANE}-{owner}-{number}"))
+
+    async def close_lanes(self, owner: int) -> None:
+        """Close all connections of an owner."""
+        await self.pool.close_purposes(f"{LANE}-{owner}-")
 
     async def broker(self, to: Node) -> BrokerInfo:
         """The broker that a selector names; the metadata is refreshed once if it has none."""

@@ -224,6 +224,12 @@ class Pool:
         links, self._links = list(self.links()), {}
         await asyncio.gather(*(link.close(reason) for link in links))
 
+    async def close_purposes(self, beginning: str) -> None:
+        """Close the links whose purpose begins with that."""
+        places = [place for place in self._links if place[1].startswith(beginning)]
+        links = [link for place in places for link in self._links.pop(place)]
+        await asyncio.gather(*(link.close("shutdown") for link in links))
+
     async def reset(self, reason: str) -> None:
         """Close every connection, to begin anew."""
         links, self._links = list(self.links()), {}

@@ -11,6 +11,7 @@ cdef enum WriteFault:
     WRITE_OFFSET = 2             # not above the one before, or too far from the first
     WRITE_HEADER = 3             # a header without a name
     WRITE_HEADERS_OLD = 4        # headers in a format that has none
+    WRITE_SIZE = 5               # larger than a record may be
 
 cdef struct Writer:
     uint8_t* at
@@ -26,6 +27,10 @@ cdef struct Writer:
 
 cdef void open_writer(Writer* writer, int magic) noexcept nogil
 cdef int64_t write_rows(Writer* writer, ArrowChunk chunk, int64_t begin) noexcept nogil
+cdef int64_t write_scattered(
+    Writer** writers, const int32_t* places, ArrowChunk chunk, int64_t begin
+) noexcept nogil
+cdef int64_t check_rows(ArrowChunk chunk, int64_t most_bytes, int* fault) noexcept nogil
 cdef void write_row(
     Writer* writer, int64_t timestamp, int64_t delta, Field key, Field value,
     int64_t header_count, int64_t headers_length,

@@ -140,44 +140,93 @@ cdef int64_t write_plain_rows(Writer* writer, ArrowChunk chunk, int64_t begin) n
     return row
 
 
-cdef int64_t write_rows(Writer* writer, ArrowChunk chunk, int64_t begin) noexcept nogil:
-    """Writes rows until one has no room or a fault; gives the first row not written."""
-    cdef int64_t row = begin
-    cdef bint plain = writer.magic == 2 and not chunk.headers.present and not chunk.offset.present
+cdef inline bint write_one(Writer* writer, ArrowChunk chunk, int64_t row) noexcept nogil:
+    """Writes a row; False if it has no room, or a fault that the writer then knows."""
     cdef int64_t timestamp
     cdef int64_t delta
     cdef int64_t entry = 0
     cdef int64_t stop = 0
     cdef int64_t extra = 0
-    cdef Field key
-    cdef Field value
+    cdef Field key = byte_field(&chunk.key, row)
+    cdef Field value = byte_field(&chunk.value, row)
+    if chunk.headers.present:
+        header_range(&chunk.headers, row, &entry, &stop)
+        extra = headers_size(chunk, entry, stop)
+        if extra < 0 or stop > entry and writer.magic < 2:
+            writer.fault = WRITE_HEADER if extra < 0 else WRITE_HEADERS_OLD
+            return False
+    if writer.limit - writer.at < RECORD_OVERHEAD + key.length + value.length + 2 + extra:
+        return False
+    timestamp = writer.now
+    if has_number(&chunk.timestamp, row):
+        timestamp = number(&chunk.timestamp, row)
+    delta = next_delta(writer, chunk, row)
+    if timestamp < 0 or delta < 0:
+        writer.fault = WRITE_TIMESTAMP if timestamp < 0 else WRITE_OFFSET
+        return False
+    write_row(writer, timestamp, delta, key, value, stop - entry, extra)
+    if stop > entry:
+        writer.at = write_headers(writer.at, chunk, entry, stop)
+    return True
+
+
+cdef int64_t write_rows(Writer* writer, ArrowChunk chunk, int64_t begin) noexcept nogil:
+    """Writes rows until one has no room or a fault; gives the first row not written."""
+    cdef int64_t row = begin
+    cdef bint plain = writer.magic == 2 and not chunk.headers.present and not chunk.offset.present
     while row < chunk.rows:
         if plain and writer.count:
             row = write_plain_rows(writer, chunk, row)
             if row == chunk.rows:
                 break
-        key = byte_field(&chunk.key, row)
-        value = byte_field(&chunk.value, row)
-        if chunk.headers.present:
-            header_range(&chunk.headers, row, &entry, &stop)
-            extra = headers_size(chunk, entry, stop)
-            if extra < 0 or stop > entry and writer.magic < 2:
-                writer.fault = WRITE_HEADER if extra < 0 else WRITE_HEADERS_OLD
-                break
-        if writer.limit - writer.at < RECORD_OVERHEAD + key.length + value.length + 2 + extra:
+        if not write_one(writer, chunk, row):
             break
-        timestamp = writer.now
-        if has_number(&chunk.timestamp, row):
-            timestamp = number(&chunk.timestamp, row)
-        delta = next_delta(writer, chunk, row)
-        if timestamp < 0 or delta < 0:
-            writer.fault = WRITE_TIMESTAMP if timestamp < 0 else WRITE_OFFSET
-            break
-        write_row(writer, timestamp, delta, key, value, stop - entry, extra)
-        if stop > entry:
-            writer.at = write_headers(writer.at, chunk, entry, stop)
         row += 1
     return row
+
+
+cdef int64_t write_scattered(
+    Writer** writers, const int32_t* places, ArrowChunk chunk, int64_t begin
+) noexcept nogil:
+    """As write_rows(), each row to the writer at its place; also ends at a place without one."""
+    cdef int64_t row = begin
+    cdef Writer* writer
+    while row < chunk.rows:
+        writer = writers[places[row]]
+        if writer == NULL or not write_one(writer, chunk, row):
+            break
+        row += 1
+    return row
+
+
+cdef int64_t check_rows(ArrowChunk chunk, int64_t most_bytes, int* fault) noexcept nogil:
+    """The first row with a fault, or with more than `most_bytes`; all of them if there is none."""
+    cdef int64_t row
+    cdef int64_t entry = 0
+    cdef int64_t stop = 0
+    cdef int64_t size
+    for row in range(chunk.rows):
+        if has_number(&chunk.timestamp, row) and number(&chunk.timestamp, row) < 0:
+            fault[0] = WRITE_TIMESTAMP
+            return row
+        size = row_size(chunk, row)
+        if chunk.headers.present:
+            header_range(&chunk.headers, row, &entry, &stop)
+            if headers_size(chunk, entry, stop) < 0:
+                fault[0] = WRITE_HEADER
+                return row
+            size += headers_size(chunk, entry, stop)
+        if size > most_bytes:
+            fault[0] = WRITE_SIZE
+            return row
+    return chunk.rows
+
+
+cdef inline int64_t row_size(ArrowChunk chunk, int64_t row) noexcept nogil:
+    """The most a row may take, without its headers."""
+    return RECORD_OVERHEAD + 2 + byte_field(&chunk.key, row).length + byte_field(
+        &chunk.value, row
+    ).length
 
 
 cdef void write_row(

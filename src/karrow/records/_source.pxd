@@ -1,6 +1,6 @@
 # Columns of an Arrow batch as the encoder reads them, row by row, without the GIL.
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 
 from karrow.records._arrow cimport ArrowArray, ArrowSchema
@@ -30,6 +30,14 @@ cdef struct NumberSource:
     const int64_t* values
     int64_t divisor              # what turns the values into milliseconds: one of these is 1
     int64_t factor
+
+# Integers of any width, where a column says which partition, or which entry of a dictionary.
+cdef struct IntegerSource:
+    bint present
+    int64_t first
+    const uint8_t* validity
+    const void* values
+    char kind                    # Arrow's letter for the type
 
 cdef struct HeaderSource:
     bint present
@@ -109,6 +117,28 @@ cdef inline int64_t number(NumberSource* source, int64_t row) noexcept nogil:
     return floored - 1 if value % source.divisor < 0 else floored
 
 
+cdef inline bint has_integer(IntegerSource* source, int64_t row) noexcept nogil:
+    return source.present and is_valid(source.validity, source.first + row)
+
+
+cdef inline int64_t integer(IntegerSource* source, int64_t row) noexcept nogil:
+    """The value of a row that has one; what only an uint64 can hold comes out negative."""
+    cdef int64_t index = source.first + row
+    if source.kind == b"i":
+        return (<const int32_t*>source.values)[index]
+    if source.kind == b"l" or source.kind == b"L":
+        return (<const int64_t*>source.values)[index]
+    if source.kind == b"I":
+        return (<const uint32_t*>source.values)[index]
+    if source.kind == b"s":
+        return (<const int16_t*>source.values)[index]
+    if source.kind == b"S":
+        return (<const uint16_t*>source.values)[index]
+    if source.kind == b"c":
+        return (<const int8_t*>source.values)[index]
+    return (<const uint8_t*>source.values)[index]
+
+
 cdef inline void header_range(
     HeaderSource* source, int64_t row, int64_t* begin, int64_t* end
 ) noexcept nogil:
@@ -134,6 +164,11 @@ cdef class ArrowChunk:
     cdef HeaderSource headers
     cdef NumberSource timestamp
     cdef NumberSource offset
+    # only of data that is sent: where its rows go
+    cdef ByteSource topic        # by row, or the dictionary's entries
+    cdef IntegerSource topic_index
+    cdef int64_t topic_entries   # of the dictionary
+    cdef IntegerSource partition
 
     cdef int64_t most_bytes(self, int64_t begin, int64_t end) noexcept nogil
 

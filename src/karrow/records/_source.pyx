@@ -13,6 +13,12 @@ from karrow.records._export import ALL
 
 from karrow.errors import LocalProtocolError
 
+cdef enum Shape:
+    COLUMN = 0                   # one column of bytes
+    TABLE = 1                    # the columns of a batch
+    ROUTED = 2                   # with those that say where a row goes
+
+cdef frozenset LAYOUTS = frozenset((b"n", b"z", b"u", b"Z", b"U", b"vz", b"vu"))
 cdef dict UNITS = {b"s": (1, 1000), b"m": (1, 1), b"u": (1000, 1), b"n": (1_000_000, 1)}
 
 
@@ -30,10 +36,10 @@ cdef int open_bytes(
     cdef bytes kind = schema.format
     cdef int64_t last = array.offset + array.length
     source.first = first + array.offset
-    if schema.dictionary != NULL:
+    if schema.dictionary != NULL or kind not in LAYOUTS and not kind.startswith(b"w:"):
         raise unfit(column, schema, "binary or string")
-    if kind == b"n":
-        source.kind = ABSENT
+    if kind == b"n" or array.null_count == array.length:
+        source.kind = ABSENT     # an array without values may have no buffers either
         return 0
     source.validity = <const uint8_t*>array.buffers[0] if array.null_count else NULL
     source.offsets = array.buffers[1]
@@ -48,13 +54,11 @@ cdef int open_bytes(
         source.kind = LARGE
         source.data = <const uint8_t*>array.buffers[2]
         source.data_end = source.data + (<const int64_t*>source.offsets)[last]
-    elif kind.startswith(b"w:"):
+    else:
         source.kind = FIXED
         source.width = int(kind[2:])
         source.data = <const uint8_t*>array.buffers[1]
         source.data_end = source.data + last * source.width
-    else:
-        raise unfit(column, schema, "binary or string")
     return 0
 
 
@@ -72,6 +76,37 @@ cdef int open_number(
         source.validity = <const uint8_t*>array.buffers[0] if array.null_count else NULL
         source.values = <const int64_t*>array.buffers[1]
     return 0
+
+
+cdef int open_integer(
+    IntegerSource* source, str column, ArrowSchema* schema, ArrowArray* array, int64_t first
+) except -1:
+    """Integers of any width, or of a dictionary's indices."""
+    cdef bytes kind = schema.format
+    if kind == b"n":
+        return 0
+    if len(kind) != 1 or kind not in b"cCsSiIlL":
+        raise unfit(column, schema, "an integer")
+    source.present = True
+    source.kind = kind[0]
+    source.first = first + array.offset
+    source.validity = <const uint8_t*>array.buffers[0] if array.null_count else NULL
+    source.values = array.buffers[1]
+    return 0
+
+
+cdef int open_topic(
+    ArrowChunk chunk, ArrowSchema* schema, ArrowArray* array, int64_t first
+) except -1:
+    """A string column of any layout, or a dictionary of strings."""
+    cdef ArrowSchema* values = schema if schema.dictionary == NULL else schema.dictionary
+    if <bytes>values.format not in (b"u", b"U", b"vu", b"n") or values.dictionary != NULL:
+        raise unfit("topic", schema, "string, or a dictionary of strings")
+    if schema.dictionary == NULL:
+        return open_bytes(&chunk.topic, "topic", schema, array, first)
+    chunk.topic_entries = array.dictionary.length
+    open_bytes(&chunk.topic, "topic", values, array.dictionary, 0)
+    return open_integer(&chunk.topic_index, "topic", schema, array, first)
 
 
 cdef int open_headers(
@@ -150,7 +185,7 @@ cdef int64_t most_of(ByteSource* source, int64_t begin, int64_t end) noexcept no
     return total
 
 
-cdef int open_columns(ArrowChunk chunk, ArrowSchema* schema) except -1:
+cdef int open_columns(ArrowChunk chunk, ArrowSchema* schema, bint routed) except -1:
     cdef int64_t i
     cdef str name
     cdef ArrowSchema* column
@@ -175,20 +210,26 @@ cdef int open_columns(ArrowChunk chunk, ArrowSchema* schema) except -1:
             open_headers(&chunk.headers, column, values, first)
         elif name == "timestamp":
             open_number(&chunk.timestamp, name, column, values, first)
-        elif name == "offset":
+        elif name == "offset" and not routed:
             open_number(&chunk.offset, name, column, values, first)
+        elif name == "partition" and routed:
+            if column.dictionary != NULL:
+                raise unfit(name, column, "an integer")
+            open_integer(&chunk.partition, name, column, values, first)
+        elif name == "topic" and routed:
+            open_topic(chunk, column, values, first)
     if "value" not in seen:
         raise LocalProtocolError("the Arrow data has no column 'value'")
     return 0
 
 
-cdef ArrowChunk take_chunk(ArrowSchema* schema, ArrowArray* array):
+cdef ArrowChunk take_chunk(ArrowSchema* schema, ArrowArray* array, bint routed):
     """Moves the array into a chunk of ours."""
     cdef ArrowChunk chunk = ArrowChunk.__new__(ArrowChunk)
     chunk.array = array[0]
     array.release = NULL
     chunk.rows = chunk.array.length
-    open_columns(chunk, schema)
+    open_columns(chunk, schema, routed)
     return chunk
 
 
@@ -209,11 +250,13 @@ cdef ByteChunk take_bytes(ArrowSchema* schema, ArrowArray* array):
     return chunk
 
 
-cdef object take(ArrowSchema* schema, ArrowArray* array, bint table):
-    return take_chunk(schema, array) if table else take_bytes(schema, array)
+cdef object take(ArrowSchema* schema, ArrowArray* array, Shape shape):
+    if shape == COLUMN:
+        return take_bytes(schema, array)
+    return take_chunk(schema, array, shape == ROUTED)
 
 
-cdef list read_stream(object capsule, bint table):
+cdef list read_stream(object capsule, Shape shape):
     cdef ArrowArrayStream* stream = <ArrowArrayStream*>PyCapsule_GetPointer(
         capsule, "arrow_array_stream"
     )
@@ -230,7 +273,7 @@ cdef list read_stream(object capsule, bint table):
                 raise stream_failure(stream)
             if array.release == NULL:
                 return chunks
-            chunks.append(take(&schema, &array, table))
+            chunks.append(take(&schema, &array, shape))
     finally:
         schema.release(&schema)
 
@@ -241,11 +284,11 @@ cdef object stream_failure(ArrowArrayStream* stream):
     return LocalProtocolError(f"the Arrow stream failed: {text}")
 
 
-cdef list read_any(object data, bint table):
+cdef list read_any(object data, Shape shape):
     cdef ArrowSchema* schema
     cdef ArrowArray* array
     if hasattr(data, "__arrow_c_stream__"):
-        return read_stream(data.__arrow_c_stream__(), table)
+        return read_stream(data.__arrow_c_stream__(), shape)
     if not hasattr(data, "__arrow_c_array__"):
         raise LocalProtocolError(
             f"{type(data).__name__} is no Arrow data: it has neither __arrow_c_stream__ nor "
@@ -254,14 +297,19 @@ cdef list read_any(object data, bint table):
     schema_holder, array_holder = data.__arrow_c_array__()
     schema = <ArrowSchema*>PyCapsule_GetPointer(schema_holder, "arrow_schema")
     array = <ArrowArray*>PyCapsule_GetPointer(array_holder, "arrow_array")
-    return [take(schema, array, table)]
+    return [take(schema, array, shape)]
 
 
 def table_chunks(data):
     """The record batches of a table, a stream or a record batch, ready for the encoder."""
-    return read_any(data, True)
+    return read_any(data, TABLE)
+
+
+def routed_chunks(data):
+    """The same of data to be sent: ``topic`` and ``partition`` say where, offsets nothing."""
+    return read_any(data, ROUTED)
 
 
 def byte_chunks(data):
     """The pieces of a binary or string column."""
-    return read_any(data, False)
+    return read_any(data, COLUMN)

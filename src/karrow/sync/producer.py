@@ -15,7 +15,15 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from karrow.aio._accumulator import run_callback
-from karrow.aio.producer import AsyncProducer, room_deadline, seconds_left, unflushed
+from karrow.aio._rows import ArrowRows
+from karrow.aio.producer import (
+    AsyncProducer,
+    require_topic_name,
+    room_deadline,
+    seconds_left,
+    unflushed,
+)
+from karrow.aio.producing.bulk import BulkDelivery, cut_short, find_places
 from karrow.aio.producing.obstacles import Obstacle
 from karrow.sync._send import BlockingSend
 from karrow.sync.client import Client
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from karrow.config import ProducerConfig, Servers
     from karrow.config.options import ProducerOptions
     from karrow.errors import KarrowError
+    from karrow.records.typing import ArrowData
 
 T = TypeVar("T")
 
@@ -85,6 +94,35 @@ class Producer(BlockingSend):
     def twin(self) -> AsyncProducer:
         """The AsyncProducer behind it; its coroutines belong to karrow's own loop."""
         return self._twin
+
+    def send_arrow(self, topic: str | None, data: ArrowData) -> BulkDelivery:
+        """Put the rows of Arrow data on their way: a table, a stream or a record batch.
+
+        Columns: ``value``, and where they are there ``key``, ``headers``, ``timestamp``,
+        ``partition`` and ``topic``; what is null in the last two is chosen as for a record, and is
+        ``topic``. ``offset`` and ``timestamp_type``, as a consumer gives them, are left out. Waits
+        for room, so the data may be larger than the buffer. Wrong data raises at once, and nothing
+        of it is sent; BufferFull, after ``max_block`` without room, says how many rows are on their
+        way all the same.
+
+        Example::
+
+            delivery = producer.send_arrow("orders", pyarrow.table({"value": [b"a", b"b"]}))
+            print(delivery.result(timeout=30).records)
+        """
+        if topic is not None:
+            require_topic_name(topic)
+        rows = ArrowRows(self.accumulator, topic, data)
+        rows.check()
+        if rows.unknown() or rows.absent() is not None:
+            self._run(find_places(self._twin, rows))
+        rows.place()
+        while not rows.step():
+            self.accumulator.run_callbacks()
+            if not self.accumulator.wait_for_room(self.config.max_block):
+                raise cut_short(rows, self._twin.buffer_full())
+        self.accumulator.run_callbacks()
+        return BulkDelivery(self.accumulator, rows.parts)
 
     # ---- what send may have to wait for
 

@@ -44,7 +44,7 @@ from karrow.types.groups import (
     MemberDescription,
 )
 from karrow.types.offsets import Offset, OffsetKind, OffsetLike, OffsetResult, OffsetSpec
-from karrow.types.results import AbortedTransaction, FetchResult, RecordMetadata
+from karrow.types.results import AbortedTransaction, FetchResult, RecordMetadata, SendSummary
 from karrow.types.topics import (
     CreatedTopic,
     NewPartitions,
@@ -98,6 +98,7 @@ __all__ = [
     "ResourceType",
     "ScramInfo",
     "ScramMechanism",
+    "SendSummary",
     "TopicMetadata",
     "TopicPartition",
     "TransactionDescription",

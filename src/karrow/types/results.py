@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from karrow.types.topics import TopicPartition
 
-__all__ = ["AbortedTransaction", "FetchResult", "RecordMetadata"]
+__all__ = ["AbortedTransaction", "FetchResult", "RecordMetadata", "SendSummary"]
 
 RecordT = TypeVar("RecordT")
 
@@ -32,6 +32,20 @@ class RecordMetadata:
     def topic_partition(self) -> TopicPartition:
         """Topic and partition as one key."""
         return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class SendSummary:
+    """What became of Arrow data: rows written, and for each partition how many and from where.
+
+    ``partitions`` maps a TopicPartition to the count and the offset of the first row, which is None
+    where the broker did not say; rows of others may lie between ours.
+    """
+
+    __module__ = "karrow"
+
+    records: int
+    partitions: Mapping[TopicPartition, tuple[int, int | None]]
 
 
 class AbortedTransaction(NamedTuple):

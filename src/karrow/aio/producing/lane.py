@@ -36,11 +36,13 @@ class Lane:
         self,
         broker_id: int,
         number: int,
+        owner: int,
         cluster: Cluster,
         on_change: Callable[[Lane, KarrowError | None], object],
     ) -> None:
         self.broker_id = broker_id
         self.number = number
+        self._owner = owner
         self.in_flight = 0
         self.requests = 0
         self.bytes_sent = 0
@@ -67,7 +69,7 @@ class Lane:
     async def _open(self) -> None:
         error: KarrowError | None = None
         try:
-            self._connection = await self._cluster.lane(self.broker_id, self.number)
+            self._connection = await self._cluster.lane(self.broker_id, self._owner, self.number)
         except KarrowError as failure:
             error = failure
         finally:
@@ -75,12 +77,10 @@ class Lane:
         self._on_change(self, error)
 
     async def close(self) -> None:
-        """Give the connection up."""
+        """Stop connecting; the connection itself is the cluster's to close."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
-        if self._connection is not None:
-            self._connection.close()
 
 
 class Flight:

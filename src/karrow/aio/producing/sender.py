@@ -7,20 +7,17 @@ Rules:
 - A batch is ready when it is full, has lingered, or somebody waits for it or for room; and when its
   partition is not resting after a failure, has a leader with a connection that is not full, and may
   be sent to (sequences.py; transactions.py).
-- What failed goes back to its place in line and is sent again until its delivery time is up.
-  Without idempotence only what surely was not written is, unless duplicates are allowed, and one
-  batch of a partition is under way at a time, so that the order is kept all the same.
-- A batch that was sent and not answered is in doubt, and so is its error if it is given up.
+- Without idempotence one batch of a partition is under way at a time, so that the order is kept all
+  the same. What becomes of a batch that met trouble stands in settlement.py.
 - Anything unforeseen in here ends the producer with that error: nothing stops in silence.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from karrow import events
 from karrow.aio._delivery import wait_for
@@ -29,8 +26,6 @@ from karrow.aio.calls.base import Calls, Reply, Request
 from karrow.aio.producing.answers import (
     Outcome,
     Place,
-    errors_of_records,
-    number_or_none,
     outcomes,
 )
 from karrow.aio.producing.lane import Flight, Lane
@@ -38,24 +33,17 @@ from karrow.aio.producing.leaders import Leaders
 from karrow.aio.producing.packing import Packer
 from karrow.aio.producing.requests import FIRST_WITH_TOPIC_IDS, Requests, produce_version
 from karrow.aio.producing.sequences import Progress, Sequences
+from karrow.aio.producing.settlement import Settlement
 from karrow.aio.producing.stats import Statistics
 from karrow.errors import (
-    ConnectError,
     DuplicateSequenceNumber,
-    KafkaStorageError,
     KarrowError,
-    MessageTooLarge,
-    NetworkException,
     RemoteProtocolError,
-    RequestTimedOut,
-    RequestTimeout,
     StateError,
-    UnknownServerError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
     error_for,
 )
-from karrow.net.retry import JITTER, backoff_delay, is_leadership, is_produce_safe, is_transient
 from karrow.types import Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -68,8 +56,6 @@ if TYPE_CHECKING:
 
 NEVER = float("inf")
 NOWHERE = Place(-1, -1, -1)
-# What a broker says when it does not know itself what it has done.
-BY_BROKER = (KafkaStorageError, NetworkException, RequestTimedOut, UnknownServerError)
 SOON = 0.0001
 # How often batches are looked through for those whose time is up, at least.
 EXPIRY_SECONDS = 1.0
@@ -83,10 +69,9 @@ class Sender(Calls):
     def __init__(self, config: ProducerConfig, cluster: Cluster, accumulator: Accumulator) -> None:
         super().__init__(config, cluster)
         self.accumulator = accumulator
-        self.transactions: Transactions | None = None
         self.sequences = Sequences(transactional=config.transactional_id is not None)
+        self.settlement = Settlement(config, cluster, accumulator, self.sequences, self.die)
         self.lanes: dict[tuple[int, int], Lane] = {}
-        self.retries = 0
         self.leaders = Leaders(
             config,
             cluster,
@@ -106,10 +91,20 @@ class Sender(Calls):
         self._expire_at = 0.0
         self._expiry_seconds = min(EXPIRY_SECONDS, config.delivery_timeout / 4)
         self._turn = 0
+        self._is_pumping = False
         self._closed = False
         self.fatal: KarrowError | None = None
 
     # ---- life
+
+    @property
+    def transactions(self) -> Transactions | None:
+        """The transactions of a producer that has them."""
+        return self.settlement.transactions
+
+    @transactions.setter
+    def transactions(self, transactions: Transactions) -> None:
+        self.settlement.transactions = transactions
 
     def start(self) -> None:
         """Belong to the running loop; before that nothing may be appended."""
@@ -137,13 +132,7 @@ class Sender(Calls):
         for batch in self.accumulator.incomplete:
             # It may be the one whose answer was just being read.
             batch.is_doubtful = batch.is_doubtful or batch.attempts > 0
-        self._fail_all(self.fatal)
-
-    def _fail_all(self, error: KarrowError) -> None:
-        for batch in list(self.accumulator.incomplete):
-            self._take_out(batch)
-            batch.fail(self._marked(error, batch))
-        self.accumulator.release_waiters()
+        self.settlement.give_up_all(self.fatal)
 
     async def close(self) -> None:
         """Stop; what is not settled fails."""
@@ -156,10 +145,18 @@ class Sender(Calls):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.leaders.close()
-        self._fail_all(StateError("the producer was closed before the record was written"))
+        self.settlement.give_up_all(
+            StateError("the producer was closed before the record was written")
+        )
         for lane in self.lanes.values():
             await lane.close()
+        await self._cluster.close_lanes(id(self))
         self._packer.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
 
     @property
     def is_over(self) -> bool:
@@ -181,9 +178,7 @@ class Sender(Calls):
         for batch in list(self.accumulator.incomplete):
             if in_flight if batch.is_under_way else queued:
                 count += batch.count
-                self._take_out(batch)
-                batch.is_doubtful = batch.is_doubtful or batch.is_under_way
-                self._fail(batch, error)
+                self.settlement.give_up(batch, error)
         return count
 
     # ---- what transactions need
@@ -197,7 +192,7 @@ class Sender(Calls):
         """Fail what was not sent yet."""
         for batch in list(self.accumulator.incomplete):
             if not batch.attempts:
-                self._take_out(batch)
+                self.settlement.take_out(batch)
                 batch.fail(error)
 
     def wake(self) -> None:
@@ -219,16 +214,23 @@ class Sender(Calls):
 
     def pump(self) -> None:
         """Send what is ready."""
+        if self._is_pumping:
+            self.accumulator.note_change()  # without acks a request is over while it is being sent
+            return
+        self._is_pumping = True
         try:
             if not self._closed and self.fatal is None:
                 self._pump()
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
             self.die(error)
+        finally:
+            self._is_pumping = False
 
     def _pump(self) -> None:
         now = time.monotonic()
         if now >= self._expire_at:
-            self._expire(now)
+            self._expire_at = now + self._expiry_seconds
+            self.settlement.expire(now)
         self.sequences.raise_epoch()
         waiting = NEVER
         ready: dict[Lane, list[Batch]] = {}
@@ -312,7 +314,7 @@ class Sender(Calls):
         place = (leader, progress.number % self._config.connections_per_broker)
         lane = self.lanes.get(place)
         if lane is None:
-            lane = self.lanes[place] = Lane(*place, self._cluster, self._lane_changed)
+            lane = self.lanes[place] = Lane(*place, id(self), self._cluster, self._lane_changed)
         is_full = lane.in_flight >= self._config.max_in_flight
         return None if is_full or lane.connection is None else lane
 
@@ -343,8 +345,7 @@ class Sender(Calls):
         except KarrowError as error:
             # One batch may be to blame for all: a batch alone shows which.
             for batch in chosen if len(chosen) == 1 else ():
-                self._take_out(batch)
-                self._fail(batch, error)
+                self.settlement.give_up(batch, error)
             for one in chosen if len(chosen) > 1 else ():
                 self._send_batches(lane, [one], now)
             return True
@@ -392,13 +393,14 @@ class Sender(Calls):
 
     def _answered(self, flight: Flight) -> None:
         """The connection calls this the moment the outcome is there."""
+        broker = flight.lane.broker_id
         try:
             for batch in flight.batches:
                 batch.is_under_way = False
                 self.sequences.progress(batch.partition).sent -= 1
             if flight.error is not None:
                 for batch in reversed(flight.batches):
-                    self._trouble(Outcome(batch, flight.error, None), flight.lane)
+                    self.settlement.trouble(Outcome(batch, flight.error, None), broker)
                 self.accumulator.nudge()  # not now: the connection is about to tell others as well
             else:
                 self._read(flight)
@@ -408,10 +410,10 @@ class Sender(Calls):
             self.die(error)
 
     def _read(self, flight: Flight) -> None:
-        message = flight.answer
+        message, broker = flight.answer, flight.lane.broker_id
         if message is None:  # acks=0
             for batch in flight.batches:
-                self._written(batch, None, NOWHERE)
+                self.settlement.written(batch, None, NOWHERE)
             return
         if isinstance(message, Written):
             for batch, name in zip(flight.batches, flight.names, strict=True):
@@ -419,160 +421,22 @@ class Sender(Calls):
                 if found is None:
                     silence = RemoteProtocolError("the answer does not speak of the partition")
                     silence.indefinite = True
-                    self._trouble(Outcome(batch, silence, None), flight.lane)
+                    self.settlement.trouble(Outcome(batch, silence, None), broker)
                 else:
-                    self._written(batch, found[0], Place(*found))
+                    self.settlement.written(batch, found[0], Place(*found))
             return
 
         for outcome in outcomes(flight, FIRST_WITH_TOPIC_IDS):
             batch, error, answer = outcome
             if error is None:
-                self._written(batch, answer.base_offset, answer)
+                self.settlement.written(batch, answer.base_offset, answer)
             elif isinstance(error, DuplicateSequenceNumber):
-                self._written(batch, None, answer)
+                self.settlement.written(batch, None, answer)
             else:
                 if answer is not None:
                     where = TopicPartition(batch.partition.topic.name, batch.partition.number)
                     self._follow(where, answer, message.node_endpoints)
-                self._trouble(outcome, flight.lane)
-
-    def _written(self, batch: Batch, base_offset: int | None, answer: Any) -> None:
-        offset = None if base_offset is None else number_or_none(base_offset)
-        if self._config.idempotent:
-            last = None if offset is None else offset + batch.count - 1
-            self.sequences.acked(self.sequences.progress(batch.partition), batch, last)
-        batch.succeed(
-            offset,
-            number_or_none(answer.log_append_time_ms),
-            number_or_none(answer.log_start_offset),
-        )
-
-    def _trouble(self, outcome: Outcome, lane: Lane) -> None:
-        """A batch was not written, or nobody knows: again, in pieces, or never."""
-        batch, error, answer = outcome
-        assert error is not None  # noqa: S101 - outcomes without one do not come here
-        partition = batch.partition
-        where = Node.leader(partition.topic.name, partition.number)
-        self._cluster.learn(error, where, lane.broker_id)
-        batch.last_error = error
-        batch.is_doubtful = batch.is_doubtful or _is_doubt(error, answer)
-        if batch.is_done:
-            return  # its time was up before
-        if isinstance(error, MessageTooLarge) and batch.count > 1:
-            self._divide(batch)
-        elif self._is_again(outcome):
-            self._put_back(batch, lane)
-        else:
-            self._fail(batch, error, answer)
-
-    def _is_again(self, outcome: Outcome) -> bool:
-        batch, error, answer = outcome
-        if time.monotonic() >= batch.born + self._config.delivery_timeout or error is None:
-            return False
-        if self._config.idempotent:
-            start = -1 if answer is None else answer.log_start_offset
-            verdict = self.sequences.judge(batch.partition, batch, error, start)
-            return verdict == "again" or isinstance(error, RemoteProtocolError)
-        if self._config.allow_duplicates:
-            return is_transient(error)
-        return is_produce_safe(error) and not batch.is_doubtful
-
-    def _put_back(self, batch: Batch, lane: Lane) -> None:
-        partition = batch.partition
-        progress = self.sequences.progress(partition)
-        self.accumulator.put_back(partition, batch, self._place(batch))
-        self.retries += 1
-        if not self._has_moved(batch, lane):
-            first, most = self._config.retry_backoff, self._config.retry_backoff_max
-            pause = backoff_delay(batch.attempts - 1, first, most, jitter=JITTER)
-            progress.retry_at = max(progress.retry_at, time.monotonic() + pause)
-
-    def _place(self, batch: Batch) -> int:
-        """Where a batch that was sent belongs in its line: behind those that were sent before."""
-        unacked = self.sequences.progress(batch.partition).unacked
-        if batch not in unacked:
-            return 0
-        earlier = unacked[: unacked.index(batch)]
-        return sum(other in earlier for other in batch.partition.queue)
-
-    def _has_moved(self, batch: Batch, lane: Lane) -> bool:
-        """Whether the answer has told the new leader, so that there is nothing to wait for."""
-        if batch.last_error is None or not is_leadership(batch.last_error):
-            return False
-        partition = batch.partition
-        known = self._cluster.cache.partition(partition.topic.name, partition.number)
-        return known is not None and known.leader not in (None, lane.broker_id)
-
-    def _divide(self, batch: Batch) -> None:
-        partition = batch.partition
-        place = self._place(batch)
-        parts = batch.divide()
-        for part in parts:
-            self.accumulator.adopt(part)
-        if self._config.idempotent:
-            self.sequences.divide(self.sequences.progress(partition), batch, parts)
-        for part in reversed(parts):
-            self.accumulator.put_back(partition, part, place)
-
-    # ---- the end of a batch
-
-    def _fail(self, batch: Batch, error: KarrowError, answer: Any = None) -> None:
-        if batch.is_done:
-            return  # the failure of another one has ended the transaction, and this batch with it
-        rest, refused = errors_of_records(batch, answer)
-        marked = self._marked(rest or error, batch)
-        if self._config.idempotent and batch.sequence >= 0:
-            progress = self.sequences.progress(batch.partition)
-            if batch.is_doubtful:
-                self.sequences.given_up(progress, batch)
-            else:
-                self.sequences.failed(batch.partition, batch, error)
-        if self.transactions is not None:
-            self.transactions.batch_failed(marked)
-        batch.fail(marked, refused)
-        if self._config.gapless:
-            self.die(marked)
-
-    @staticmethod
-    def _marked(error: KarrowError, batch: Batch) -> KarrowError:
-        """The error, with the doubt whether the batch was written all the same."""
-        if not batch.is_doubtful and not batch.is_under_way:
-            return error
-        found = type(error).__new__(type(error), *error.args)
-        found.__dict__.update(error.__dict__)
-        found.args = error.args
-        found.__cause__ = error.__cause__
-        found.indefinite = True
-        return found
-
-    def _take_out(self, batch: Batch) -> None:
-        """Take a batch out of its line, wherever it is."""
-        partition = batch.partition
-        if partition.open_batch is batch:
-            self.accumulator.close_batch(partition)
-        with contextlib.suppress(ValueError):
-            partition.queue.remove(batch)
-
-    def _expire(self, now: float) -> None:
-        """Give up the batches whose time is up."""
-        limit = self._config.delivery_timeout
-        self._expire_at = now + self._expiry_seconds
-        for batch in list(self.accumulator.incomplete):
-            if now >= batch.born + limit:
-                self._take_out(batch)
-                batch.is_doubtful = batch.is_doubtful or batch.is_under_way
-                self._fail(batch, self._too_late(batch))
-
-    def _too_late(self, batch: Batch) -> RequestTimeout:
-        last = batch.last_error
-        error = RequestTimeout(
-            f"not delivered within {self._config.delivery_timeout:g} s"
-            + (f"; the last failure: {last}" if last is not None else ""),
-            topic=batch.partition.topic.name,
-            partition=batch.partition.number,
-        )
-        error.__cause__ = last
-        return error
+                self.settlement.trouble(outcome, broker)
 
     def _resolve(self, partition: Partition) -> bool:
         if self.sequences.resolve(partition):
@@ -599,23 +463,20 @@ class Sender(Calls):
         for batch in [*partition.queue, *filter(None, [partition.open_batch])]:
             batch.last_error = error
             if not error.retriable:
-                self._take_out(batch)
-                self._fail(batch, error)
+                self.settlement.give_up(batch, error)
 
     def _lost(self, topic: str, error: KarrowError) -> None:
         """A topic is gone, or not for us."""
         for batch in list(self.accumulator.incomplete):
             if batch.partition.topic.name == topic and not batch.is_under_way:
-                self._take_out(batch)
-                self._fail(batch, error)
+                self.settlement.give_up(batch, error)
 
     def _packed(self, batch: Batch, error: BaseException | None) -> None:
         """A thread has compressed a batch, or could not."""
         if error is not None and not batch.is_done:
-            self._take_out(batch)
             failure = KarrowError(f"the batch could not be compressed: {error}")
             failure.__cause__ = error
-            self._fail(batch, failure)
+            self.settlement.give_up(batch, failure)
         self.pump()
 
     def _recreated(self, topic: str, partitions: int) -> None:
@@ -624,9 +485,9 @@ class Sender(Calls):
         for batch in list(self.accumulator.incomplete):
             if batch.partition in gone and not batch.is_under_way:
                 text = f"the topic was created anew, with {partitions} partitions"
-                number = batch.partition.number
-                self._take_out(batch)
-                self._fail(batch, UnknownTopicOrPartition(text, topic=topic, partition=number))
+                where = batch.partition.number
+                lost = UnknownTopicOrPartition(text, topic=topic, partition=where)
+                self.settlement.give_up(batch, lost)
         found = self.accumulator.topic(topic)
         if found is not None and self._config.idempotent and self.transactions is None:
             for partition in found.partitions:
@@ -665,17 +526,6 @@ def _read_identity(reply: Reply) -> tuple[int, int]:
     if error is not None:
         raise error
     return reply.message.producer_id, reply.message.producer_epoch
-
-
-def _is_doubt(error: KarrowError, answer: Any) -> bool:
-    """Whether a batch may have been written although it met this.
-
-    A broker that has appended a batch and could not wait for its replicas says where: an error with
-    an offset. One without is about a batch that was not appended.
-    """
-    if isinstance(error, ConnectError):
-        return False
-    return answer is None or answer.base_offset >= 0 or isinstance(error, BY_BROKER)
 
 
 async def settled(batch: Batch) -> None:

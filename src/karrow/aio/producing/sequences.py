@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from karrow.config.producer import MAX_IDEMPOTENT_IN_FLIGHT
 from karrow.errors import (
     KarrowError,
     OutOfOrderSequenceNumber,
@@ -172,6 +173,8 @@ class Sequences:
             return progress.unacked[0] is batch
         if progress.unresolved is not None or not self.is_identified:
             return False
+        if len(progress.unacked) >= MAX_IDEMPOTENT_IN_FLIGHT:
+            return False  # the leader has moved, so that the connection's own limit does not hold
         is_stale = (progress.producer_id, progress.epoch) != (self.producer_id, self.epoch)
         return not progress.unacked or (progress.is_known and not is_stale)
 

@@ -87,7 +87,7 @@ class Statistics:
             records_failed=self._failed,
             bytes_written=self._bytes,
             batches_written=self._batches,
-            retries=self._sender.retries,
+            retries=self._sender.settlement.retries,
             buffered_records=sum(batch.count for batch in waiting),
             buffered_bytes=accumulator.bytes,
             buffered_batches=len(waiting),
