@@ -36,6 +36,7 @@ from karrow.aio.producing.sequences import Progress, Sequences
 from karrow.aio.producing.settlement import Settlement
 from karrow.aio.producing.stats import Statistics
 from karrow.errors import (
+    BrokerNotAvailable,
     DuplicateSequenceNumber,
     KarrowError,
     RemoteProtocolError,
@@ -116,7 +117,10 @@ class Sender(Calls):
     def _wake(self) -> None:
         if self._loop is None:
             return
-        if self.accumulator.is_loop_here():
+        if self._loop.is_closed():
+            hint = "make a producer inside each loop"
+            self.die(StateError("the producer's event loop has ended", hint=hint))
+        elif self.accumulator.is_loop_here():
             self._loop.call_soon(self.pump)
         else:
             self._loop.call_soon_threadsafe(self.pump)
@@ -460,10 +464,16 @@ class Sender(Calls):
     def _unreachable(self, partition: Partition, lane: Lane, error: KarrowError) -> None:
         where = Node.leader(partition.topic.name, partition.number)
         self._cluster.learn(error, where, lane.broker_id)
+        # A leader that the cluster does not list yet, or any more, is as good as none.
+        is_passing = error.retriable or isinstance(error, BrokerNotAvailable)
         for batch in [*partition.queue, *filter(None, [partition.open_batch])]:
             batch.last_error = error
-            if not error.retriable:
+            if not is_passing:
                 self.settlement.give_up(batch, error)
+        if isinstance(error, BrokerNotAvailable):
+            self._cluster.cache.forget(partition.topic.name)
+            progress = self.sequences.progress(partition)
+            progress.retry_at = time.monotonic() + self._config.retry_backoff
 
     def _lost(self, topic: str, error: KarrowError) -> None:
         """A topic is gone, or not for us."""
