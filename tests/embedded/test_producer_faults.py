@@ -123,6 +123,21 @@ def test_partition_without_a_leader_waits_for_one(broker: Broker) -> None:
         assert offsets(sent) == [1, 2]
 
 
+def test_leader_that_the_metadata_does_not_show_is_waited_for(broker: Broker) -> None:
+    """Row 1: a broker that just comes or goes may lead before, or after, it is listed."""
+    leader = leader_of(broker)
+    broker.hide_from_metadata(leader)
+    with karrow.Producer(broker.bootstrap, **QUICK) as producer:
+        sent = send_many(producer, b"a", b"b")
+        wait_until(lambda: [seen.api for seen in broker.requests].count("Metadata") >= 3)
+        asked = len(broker.requests)
+        assert not any(one.done() for one in sent)
+        time.sleep(0.3)
+        assert len(broker.requests) - asked < 30
+        broker.hide_from_metadata(leader, hidden=False)
+        assert offsets(sent) == [0, 1]
+
+
 # Lost answers.
 
 
