@@ -242,7 +242,7 @@ class Sender(Calls):
             waiting = min(waiting, self._visit(partition, now, ready))
         is_more = False
         for lane, batches in ready.items():
-            is_more |= self._send_batches(lane, batches, now)
+            is_more |= self._send_batches(lane, batches)
         has_rest = self.accumulator.rest(waiting <= self._config.linger) and not is_more
         self._set_timer(waiting if has_rest else 0.0)
 
@@ -335,7 +335,7 @@ class Sender(Calls):
 
     # ---- out
 
-    def _send_batches(self, lane: Lane, batches: list[Batch], now: float) -> bool:
+    def _send_batches(self, lane: Lane, batches: list[Batch]) -> bool:
         """Send a request with these batches; whether more could follow at once."""
         connection = lane.connection
         if connection is None:
@@ -351,10 +351,10 @@ class Sender(Calls):
             for batch in chosen if len(chosen) == 1 else ():
                 self.settlement.give_up(batch, error)
             for one in chosen if len(chosen) > 1 else ():
-                self._send_batches(lane, [one], now)
+                self._send_batches(lane, [one])
             return True
         for batch in chosen:
-            self._prepare(batch, now)
+            self._prepare(batch)
         lane.bytes_sent += sum(batch.size for batch in chosen)
         Flight(lane, chosen, version, names, self._answered).leave(connection, body)
         has_room = lane.in_flight < self._config.max_in_flight
@@ -368,7 +368,7 @@ class Sender(Calls):
                 return batches[:place]
         return batches
 
-    def _prepare(self, batch: Batch, now: float) -> None:
+    def _prepare(self, batch: Batch) -> None:
         partition = batch.partition
         partition.queue.popleft()
         self.accumulator.unlist(partition)
@@ -377,7 +377,6 @@ class Sender(Calls):
             self.sequences.number(progress, batch)
         progress.sent += 1
         batch.attempts += 1
-        batch.sent_at = now
         batch.is_under_way = True
         if batch.span is None and events.is_heard("produce"):
             batch.span = self._span(batch)
