@@ -732,3 +732,13 @@ def test_wake_up_is_never_lost(broker: Broker) -> None:
         for thread in threads:
             thread.join()
         assert max(slowest) < 0.9
+
+
+def test_topic_is_waited_for_no_longer_than_a_record_may_wait() -> None:
+    with karrow.Broker() as gone:
+        bootstrap = gone.bootstrap
+    with karrow.Producer(bootstrap, max_block=0.3) as producer:
+        began = time.monotonic()
+        with pytest.raises(karrow.errors.RequestTimeout, match=r"within 0\.3 s.*refused"):
+            producer.send(TOPIC, b"v")
+        assert time.monotonic() - began < 5
