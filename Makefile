@@ -71,7 +71,7 @@ SANITIZED = PYTHONPATH=build/sanitized/lib PYTHONMALLOC=malloc ARROW_DEFAULT_MEM
 sanitize: setup ## the kernel's tests and fuzz with AddressSanitizer and UBSan
 	KARROW_SANITIZE=address,undefined $(BIN)/python setup.py -q build \
 	    --build-base build/sanitized --build-lib build/sanitized/lib
-	$(SANITIZED) $(BIN)/pytest tests/unit/records tests/property
+	$(SANITIZED) $(BIN)/pytest tests/unit/records tests/unit/aio tests/property
 	$(call run-fuzz,$(KERNEL_FUZZ),$(SANITIZED))
 
 lint: setup ## style, types, direction of imports, and that generated files are up to date

@@ -10,9 +10,9 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
@@ -62,6 +62,7 @@ def broker() -> Iterator[Mapping[str, str]]:
         place = {BOOTSTRAP: cluster.bootstrap()}
         os.environ.update(place)
         cluster.create_topic(WARM_UP, partitions=PARTITIONS, config=SOON_GONE)
+        wait_for_leaders(WARM_UP)
         warm_up = limit(WARM_UP)
         for _ in range(3):  # until Java has compiled what answers
             warm_up(MANY)
@@ -80,7 +81,14 @@ def new_topic() -> str:
     admin = karrow.Admin(bootstrap())
     admin.create_topic(topic, PARTITIONS, 1, SOON_GONE)
     atexit.register(admin.delete_topic, topic)
+    wait_for_leaders(topic)
     return topic
+
+
+def wait_for_leaders(topic: str) -> None:
+    """Until every leader knows that it is one."""
+    with karrow.Client(bootstrap()) as client:
+        client.list_offsets({(topic, number): "latest" for number in range(PARTITIONS)})
 
 
 def cpu_seconds() -> float:
@@ -319,6 +327,7 @@ def limit(topic: str | None = None) -> Run:
     batch, per_batch = builder.build(), len(builder)
     host, port = bootstrap().rsplit(":", 1)
     links = [RawConnection(host, int(port), timeout=60.0) for _ in range(SOCKETS)]
+    pool = ThreadPoolExecutor(SOCKETS)
 
     def push(link: RawConnection, number: int, requests: int) -> None:
         mine = range(number, PARTITIONS, SOCKETS)
@@ -334,14 +343,9 @@ def limit(topic: str | None = None) -> Run:
 
     def run(count: int) -> None:
         requests = round(count / per_batch / PARTITIONS)
-        threads = [
-            threading.Thread(target=push, args=(link, number, requests))
-            for number, link in enumerate(links)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        pushes = [pool.submit(push, link, number, requests) for number, link in enumerate(links)]
+        for done in pushes:
+            done.result()
 
     return run
 

@@ -123,6 +123,21 @@ def test_partition_without_a_leader_waits_for_one(broker: Broker) -> None:
         assert offsets(sent) == [1, 2]
 
 
+def test_leader_that_the_metadata_does_not_show_is_waited_for(broker: Broker) -> None:
+    """Row 1: a broker that just comes or goes may lead before, or after, it is listed."""
+    leader = leader_of(broker)
+    broker.hide_from_metadata(leader)
+    with karrow.Producer(broker.bootstrap, **QUICK) as producer:
+        sent = send_many(producer, b"a", b"b")
+        wait_until(lambda: [seen.api for seen in broker.requests].count("Metadata") >= 3)
+        asked = len(broker.requests)
+        assert not any(one.done() for one in sent)
+        time.sleep(0.3)
+        assert len(broker.requests) - asked < 30
+        broker.hide_from_metadata(leader, hidden=False)
+        assert offsets(sent) == [0, 1]
+
+
 # Lost answers.
 
 
@@ -717,3 +732,13 @@ def test_wake_up_is_never_lost(broker: Broker) -> None:
         for thread in threads:
             thread.join()
         assert max(slowest) < 0.9
+
+
+def test_topic_is_waited_for_no_longer_than_a_record_may_wait() -> None:
+    with karrow.Broker() as gone:
+        bootstrap = gone.bootstrap
+    with karrow.Producer(bootstrap, max_block=0.3) as producer:
+        began = time.monotonic()
+        with pytest.raises(karrow.errors.RequestTimeout, match=r"within 0\.3 s.*refused"):
+            producer.send(TOPIC, b"v")
+        assert time.monotonic() - began < 5

@@ -331,6 +331,20 @@ def test_cancelled_first_send_and_close(broker: Broker, seed: int) -> None:
     assert values(broker, 1) == [b"sent"] * 10
 
 
+# Clocks.
+
+
+def test_no_timer_reads_the_clock_on_the_wall() -> None:
+    """Row 36: a clock that is set neither expires records nor keeps them."""
+    folder = Path(karrow.__file__).parent
+    rooms = [folder / "aio", folder / "net", folder / "sync"]
+    sources = [path for room in rooms for path in room.rglob("*.py*") if path.suffix != ".pyc"]
+    texts = {path.name: path.read_text("utf-8") for path in sources}
+    assert {"sender.py", "_batch.pyx", "connection.py"} <= set(texts)
+    wall = ["time.time(", "CLOCK_REALTIME", "datetime.now", "utcnow"]
+    assert [name for name, text in texts.items() if any(word in text for word in wall)] == []
+
+
 # More than the broker takes.
 
 

@@ -22,7 +22,6 @@ cdef class Topic:
     cdef readonly list partitions
     cdef int32_t count
     cdef Partition sticky
-    cdef int64_t sticky_bytes
 
 
 cdef class Partition:

@@ -86,11 +86,6 @@ cdef class Partition:
         """The batch that takes records, None if there is none."""
         return self.open
 
-    @property
-    def is_empty(self):
-        """Whether nothing waits here."""
-        return self.open is None and not self.queue
-
 
 cdef class Accumulator:
     """All records of a producer that are not settled."""

@@ -48,7 +48,6 @@ cdef class Batch:
     cdef public bint is_doubtful  # a copy of it may have been written already
     cdef public bint is_urgent
     cdef public int attempts
-    cdef public double sent_at
     cdef public object last_error
     cdef public object span      # what listeners are told of it
     # its outcome

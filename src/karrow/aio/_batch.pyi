@@ -19,7 +19,6 @@ class Batch:
     is_under_way: bool
     is_doubtful: bool
     attempts: int
-    sent_at: float
     last_error: KarrowError | None
     span: Span | None
     def __init__(self, owner: Accumulator, partition: Partition, pool: MemoryPool) -> None: ...
@@ -40,8 +39,6 @@ class Batch:
     def size(self) -> int: ...
     @property
     def last_sequence(self) -> int: ...
-    @property
-    def max_timestamp_ms(self) -> int: ...
     @property
     def base_offset(self) -> int | None: ...
     @property

@@ -180,11 +180,6 @@ cdef class Batch:
         """The sequence of its last record."""
         return (self.sequence + self.writer.count - 1) & SEQUENCES
 
-    @property
-    def max_timestamp_ms(self):
-        """The newest of its records' timestamps."""
-        return self.writer.max_timestamp
-
     # ---- bytes out
 
     def hold(self):

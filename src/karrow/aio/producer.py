@@ -120,10 +120,24 @@ class AsyncProducer(AwaitedSend):
             deadline = room_deadline(self.config, deadline)
             await self._wait_for_room(deadline)
         elif obstacle == Obstacle.NO_TOPIC:
-            await self.partitions_for(topic)
+            await self._find_topic(topic)
         else:
             await self._find_partition(topic, partition)
         return deadline
+
+    async def _find_topic(self, topic: str) -> None:
+        """Look a topic up; as long as that may take, or as a record may wait."""
+        limit = asyncio.timeout(self.config.max_block)
+        try:
+            async with limit:
+                await self.partitions_for(topic)
+        except TimeoutError as error:
+            if isinstance(error, KarrowError) or not limit.expired():
+                raise
+            text = f"the topic's partitions were not known within {self.config.max_block:g} s"
+            trouble = self._cluster.pool.trouble
+            hint = None if trouble is None else str(trouble)
+            raise RequestTimeout(text, hint=hint, topic=topic) from trouble
 
     async def _wait_for_room(self, deadline: float | None) -> None:
         loop = asyncio.get_running_loop()

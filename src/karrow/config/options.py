@@ -133,7 +133,7 @@ class ProducerOptions(ClientOptions, total=False):
     """The largest request that is sent; a record that does not fit is refused."""
 
     max_block: float | timedelta | None
-    """How long send may wait for room in the buffer; None is as long as it takes."""
+    """How long send may wait for room, or for a topic; None is as long as it takes."""
 
     partitioner: str | Partitioner
     """Where a key goes: a hash by name, 'random', or f(topic, key, partitions)."""

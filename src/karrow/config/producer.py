@@ -107,7 +107,7 @@ class ProducerConfig(ClientConfig):
     )
     max_block: float | None = option(
         None,
-        doc="How long send may wait for room in the buffer; None is as long as it takes.",
+        doc="How long send may wait for room, or for a topic; None is as long as it takes.",
         unit="seconds",
         minimum=0,
         java="max.block.ms",

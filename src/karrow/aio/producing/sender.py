@@ -36,6 +36,7 @@ from karrow.aio.producing.sequences import Progress, Sequences
 from karrow.aio.producing.settlement import Settlement
 from karrow.aio.producing.stats import Statistics
 from karrow.errors import (
+    BrokerNotAvailable,
     DuplicateSequenceNumber,
     KarrowError,
     RemoteProtocolError,
@@ -116,7 +117,10 @@ class Sender(Calls):
     def _wake(self) -> None:
         if self._loop is None:
             return
-        if self.accumulator.is_loop_here():
+        if self._loop.is_closed():
+            hint = "make a producer inside each loop"
+            self.die(StateError("the producer's event loop has ended", hint=hint))
+        elif self.accumulator.is_loop_here():
             self._loop.call_soon(self.pump)
         else:
             self._loop.call_soon_threadsafe(self.pump)
@@ -238,7 +242,7 @@ class Sender(Calls):
             waiting = min(waiting, self._visit(partition, now, ready))
         is_more = False
         for lane, batches in ready.items():
-            is_more |= self._send_batches(lane, batches, now)
+            is_more |= self._send_batches(lane, batches)
         has_rest = self.accumulator.rest(waiting <= self._config.linger) and not is_more
         self._set_timer(waiting if has_rest else 0.0)
 
@@ -331,7 +335,7 @@ class Sender(Calls):
 
     # ---- out
 
-    def _send_batches(self, lane: Lane, batches: list[Batch], now: float) -> bool:
+    def _send_batches(self, lane: Lane, batches: list[Batch]) -> bool:
         """Send a request with these batches; whether more could follow at once."""
         connection = lane.connection
         if connection is None:
@@ -347,10 +351,10 @@ class Sender(Calls):
             for batch in chosen if len(chosen) == 1 else ():
                 self.settlement.give_up(batch, error)
             for one in chosen if len(chosen) > 1 else ():
-                self._send_batches(lane, [one], now)
+                self._send_batches(lane, [one])
             return True
         for batch in chosen:
-            self._prepare(batch, now)
+            self._prepare(batch)
         lane.bytes_sent += sum(batch.size for batch in chosen)
         Flight(lane, chosen, version, names, self._answered).leave(connection, body)
         has_room = lane.in_flight < self._config.max_in_flight
@@ -364,7 +368,7 @@ class Sender(Calls):
                 return batches[:place]
         return batches
 
-    def _prepare(self, batch: Batch, now: float) -> None:
+    def _prepare(self, batch: Batch) -> None:
         partition = batch.partition
         partition.queue.popleft()
         self.accumulator.unlist(partition)
@@ -373,7 +377,6 @@ class Sender(Calls):
             self.sequences.number(progress, batch)
         progress.sent += 1
         batch.attempts += 1
-        batch.sent_at = now
         batch.is_under_way = True
         if batch.span is None and events.is_heard("produce"):
             batch.span = self._span(batch)
@@ -460,10 +463,16 @@ class Sender(Calls):
     def _unreachable(self, partition: Partition, lane: Lane, error: KarrowError) -> None:
         where = Node.leader(partition.topic.name, partition.number)
         self._cluster.learn(error, where, lane.broker_id)
+        # A leader that the cluster does not list yet, or any more, is as good as none.
+        is_passing = error.retriable or isinstance(error, BrokerNotAvailable)
         for batch in [*partition.queue, *filter(None, [partition.open_batch])]:
             batch.last_error = error
-            if not error.retriable:
+            if not is_passing:
                 self.settlement.give_up(batch, error)
+        if isinstance(error, BrokerNotAvailable):
+            self._cluster.cache.forget(partition.topic.name)
+            progress = self.sequences.progress(partition)
+            progress.retry_at = time.monotonic() + self._config.retry_backoff
 
     def _lost(self, topic: str, error: KarrowError) -> None:
         """A topic is gone, or not for us."""
