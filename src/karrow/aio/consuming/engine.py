@@ -152,6 +152,27 @@ class Engine(OffsetCalls):
             self._loop.call_soon_threadsafe(self.fetcher.changed)
         return is_current
 
+    def asked_for_more(self) -> None:
+        """The application is done with what it was handed."""
+        with self.lock:
+            self.positions.asked_for_more()
+
+    def may_go_on(self, chunk: Chunk) -> bool:
+        """Whether more of a chunk that was taken may be handed out."""
+        with self.lock:
+            return self.positions.may_hand_out(chunk.partition, chunk.epoch)
+
+    def lay_back(self, chunk: Chunk) -> None:
+        """Keep the rest of a chunk for later, if it is worth anything."""
+        with self.lock:
+            if self.positions.is_current(chunk.partition, chunk.epoch):
+                self.inbox.put_back(chunk)
+
+    def stop(self, chunk: Chunk) -> bool:
+        """A chunk cannot be read on; False if nobody wants it any more."""
+        with self.lock:
+            return self.positions.stop(chunk.partition, chunk.epoch)
+
     async def close(self) -> None:
         """Stop."""
         if self._finding is not None:
