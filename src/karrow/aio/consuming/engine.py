@@ -22,7 +22,7 @@ from karrow.aio.consuming.fetcher import Fetcher
 from karrow.aio.consuming.inbox import Inbox
 from karrow.aio.consuming.positions import Fetch, LookUp, Positions, Reset
 from karrow.errors import KarrowError, OffsetOutOfRange, StateError
-from karrow.types import TopicPartition
+from karrow.types import OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.chunk import Chunk
@@ -57,6 +57,23 @@ class Engine(OffsetCalls):
         """Read these and no others."""
         with self.lock:
             self.positions.assign(partitions)
+        self.changed()
+
+    def seek(self, partition: TopicPartition, place: OffsetSpec) -> None:
+        """Go on somewhere else."""
+        with self.lock:
+            self.positions.reset_to(partition, place)
+        self.changed()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these."""
+        with self.lock:
+            self.positions.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Go on with these."""
+        with self.lock:
+            self.positions.resume(partitions)
         self.changed()
 
     def changed(self) -> None:
