@@ -63,6 +63,11 @@ class AsyncConsumer:
         self._is_ready = False
         self._is_closed = False
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is an assignment, and the consumer is open."""
+        return self._is_ready and not self._is_closed
+
     async def ready(self) -> None:
         """Have an assignment: every partition of the topics that were named."""
         if self._is_closed:
