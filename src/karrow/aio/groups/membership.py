@@ -188,6 +188,8 @@ class Membership(CoordinatorCalls):
     async def start(self) -> None:
         """Join in the background, and stay; does nothing while that is under way."""
         async with self._ending:
+            if self.state is MemberState.FAILED:
+                await self._stop(self._rounds)  # it may still be saying goodbye
             if self._rounds is not None and not self._rounds.done():
                 return
             self._loop = asyncio.get_running_loop()
@@ -542,8 +544,13 @@ class Membership(CoordinatorCalls):
 
     async def _return_everything(self) -> None:
         owned = self._owner.owned()
-        if owned and self._refusal is None and self.has_session:
+        if not owned or self._refusal is not None or not self.has_session:
+            return
+        self._told = owned
+        try:
             await self._owner.revoking(owned)
+        finally:
+            self._told = frozenset()
 
     async def _depart(self, reason: str, *, for_good: bool) -> None:
         try:
