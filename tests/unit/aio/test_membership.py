@@ -12,12 +12,16 @@ import pytest
 
 import karrow
 from karrow import errors
+from karrow.aio.calls.base import Request
 from karrow.aio.groups import membership as module
+from karrow.aio.groups.assignment import Subscription
 from karrow.aio.groups.assignors import custom
+from karrow.aio.groups.leader import offered, received, understood
 from karrow.aio.groups.membership import Membership, MemberState
+from karrow.aio.groups.sticky import CooperativeSticky
 from karrow.config import ConsumerConfig
 from karrow.net.cluster import Cluster
-from karrow.types import GroupMetadata, TopicPartition
+from karrow.types import GroupMember, GroupMetadata, TopicPartition
 
 GROUP = "g"
 TOPIC = "t"
@@ -44,6 +48,7 @@ class Reader:
         self.errors: list[errors.KarrowError] = []
         self.generations: list[int] = []
         self.gate: asyncio.Event | None = None
+        self.begun = 0
 
     def subscription(self) -> frozenset[str]:
         return self.topics
@@ -59,6 +64,7 @@ class Reader:
         self.news.append(("assigned", added))
 
     async def revoking(self, gone: Partitions) -> None:
+        self.begun += 1
         if self.gate is not None:
             await self.gate.wait()
         await asyncio.sleep(0)
@@ -119,9 +125,11 @@ class Group:
 
 
 @contextlib.asynccontextmanager
-async def group(partitions: int = 4, brokers: int = 1) -> AsyncIterator[Group]:
+async def group(
+    partitions: int = 4, brokers: int = 1, version: str | None = None
+) -> AsyncIterator[Group]:
     """A group without members."""
-    async with karrow.AsyncBroker(brokers) as broker:
+    async with karrow.AsyncBroker(brokers, version=version) as broker:
         broker.create_topic(TOPIC, partitions)
         found = Group(broker)
         try:
@@ -178,6 +186,48 @@ def test_two_eager_members_share_and_give_up_everything_once() -> None:
             assert first[1].heard("revoked") == [parts(0, 1, 2, 3)]
             assert second[1].heard("revoked") == []
             assert first[0].is_leader != second[0].is_leader
+
+    run(main())
+
+
+def speak(monkeypatch: pytest.MonkeyPatch, versions: dict[str, int]) -> None:
+    """Let members use old versions."""
+    send = Membership._send
+
+    async def old(self: Membership, request: Request) -> Any:
+        return await send(self, request._replace(api_version=versions[request.name]))
+
+    monkeypatch.setattr(Membership, "_send", old)
+
+
+# As of 0.10.2, 1.1, 2.3, and the newest.
+@pytest.mark.parametrize("versions", [(1, 0, 0, 0), (2, 1, 1, 1), (5, 3, 3, 2), (9, 5, 4, 5)])
+@pytest.mark.parametrize("assignors", ["range", "sticky", "cooperative-sticky"])
+def test_members_share_and_leave_whatever_version_they_speak(
+    versions: tuple[int, ...], assignors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with group(version="4.3" if versions[0] == 9 else "2.8") as g:
+            names = "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"
+            speak(monkeypatch, dict(zip(names, versions, strict=True)))
+            first = await g.member(assignors=assignors)
+            second = await g.member(assignors=assignors)
+            await until(lambda: len(g.owners) == 4 and settled(first, second)())
+            await first[0].close()
+            await until(lambda: second[1].owned() == parts(0, 1, 2, 3))
+            assert not second[1].heard("lost")
+            assert not second[1].errors
+
+    run(main())
+
+
+def test_an_instance_id_needs_a_broker_that_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with group(version="2.8") as g:
+            speak(monkeypatch, {"JoinGroup": 4})
+            _, reader = await g.member(instance_id="one")
+            await until(lambda: reader.errors)
+            assert isinstance(reader.errors[0], errors.UnsupportedVersion)
 
     run(main())
 
@@ -543,6 +593,7 @@ def test_leaving_ends_a_join_that_is_held_and_waits_for_the_owner() -> None:
             gate.set()
             await closing
             assert first[1].heard("revoked") == [parts(0, 1, 2, 3)]
+            assert first[1].begun == 1  # and was not cut off
             assert {first[0].state, second[0].state} == {MemberState.LEFT}
             assert len(g.sent("LeaveGroup")) == 2
 
@@ -581,3 +632,14 @@ def test_a_refused_commit_counts_only_in_its_generation() -> None:
             assert reader.heard("lost") == [parts(0, 1, 2, 3)]
 
     run(main())
+
+
+def test_a_leader_understands_what_members_offer_and_passes_over_the_rest() -> None:
+    ((name, data),) = offered([CooperativeSticky()], {"u", TOPIC}, parts(1, 0), 7, "r")
+    assert name == "cooperative-sticky"
+    said = understood(GroupMember("m", data, "one"))
+    owned = tuple(sorted(parts(0, 1)))
+    assert said == Subscription((TOPIC, "u"), owned, b"\0\0\0\7", 7, "r", "one")
+    for broken in (b"", b"\0", data[:9], b"\xff" * 20):
+        assert understood(GroupMember("m", broken)) == Subscription(())
+    assert received(b"").partitions == ()
