@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from karrow.aio.client import AsyncClient as AsyncClient
     from karrow.aio.producer import AsyncProducer as AsyncProducer
     from karrow.aio.producing.bulk import BulkDelivery as BulkDelivery
+    from karrow.aio.producing.stats import BrokerStats as BrokerStats
     from karrow.aio.producing.stats import ProducerStats as ProducerStats
     from karrow.aio.producing.transaction import AsyncTransaction as AsyncTransaction
     from karrow.broker.clock import ManualClock as ManualClock
@@ -105,6 +106,7 @@ __all__ = [
     "AsyncTransaction",
     "Broker",
     "BrokerInfo",
+    "BrokerStats",
     "BulkDelivery",
     "Client",
     "ClientConfig",
@@ -181,6 +183,7 @@ _HOMES = {
     "AsyncProducer": "karrow.aio.producer",
     "AsyncTransaction": "karrow.aio.producing.transaction",
     "Broker": "karrow.broker.threaded",
+    "BrokerStats": "karrow.aio.producing.stats",
     "BulkDelivery": "karrow.aio.producing.bulk",
     "Client": "karrow.sync.client",
     "ClientConfig": "karrow.config",

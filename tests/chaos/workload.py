@@ -19,7 +19,13 @@ import uvloop
 
 import karrow
 from karrow.aio._delivery import Delivery
+
+# Here and not by their public names: those load modules on first use, and pytest, which rewrites
+# the modules of its plugins, cannot do that in two threads at once on Python 3.11.
+from karrow.aio.producer import AsyncProducer
 from karrow.errors import KarrowError
+from karrow.sync.client import Client
+from karrow.sync.producer import Producer
 from tests.chaos.checker import Contents, Finding, check
 from tests.chaos.events import EventLog, Outcome, Payload
 
@@ -133,7 +139,7 @@ class Writing:
 
         return run
 
-    def block(self, producer: karrow.Producer, name: str) -> None:
+    def block(self, producer: Producer, name: str) -> None:
         """Write without await until told to stop."""
         chance = random.Random(f"{self._plan.seed} {name}")
         number = 0
@@ -148,7 +154,7 @@ class Writing:
                     self.refused(payload, error)
             self.stop.wait(chance.uniform(0.005, 0.05))
 
-    async def await_all(self, producer: karrow.AsyncProducer, name: str) -> None:
+    async def await_all(self, producer: AsyncProducer, name: str) -> None:
         """Write on a loop until told to stop."""
         chance = random.Random(f"{self._plan.seed} {name}")
         number = 0
@@ -166,7 +172,7 @@ class Writing:
 
     def run_blocking(self, bootstrap: str, name: str, options: Mapping[str, Any]) -> None:
         """One Producer and the threads that share it."""
-        producer = karrow.Producer(bootstrap, **options)
+        producer = Producer(bootstrap, **options)
         threads = [
             threading.Thread(target=self.guarded(lambda n=number: self.block(producer, n)))  # type: ignore[misc]
             for number in [f"{name}-{thread}" for thread in range(self._plan.threads)]
@@ -183,7 +189,7 @@ class Writing:
         """One AsyncProducer and the tasks that share it."""
 
         async def main() -> None:
-            producer = karrow.AsyncProducer(bootstrap, **options)
+            producer = AsyncProducer(bootstrap, **options)
             tasks = range(self._plan.threads)
             await asyncio.gather(*[self.await_all(producer, f"{name}-{n}") for n in tasks])
             await asyncio.to_thread(self.mended.wait)
@@ -238,7 +244,7 @@ def run(bootstrap: str, topic: str, plan: Plan, **rules: Any) -> Report:
 
 def contents(bootstrap: str, topic: str, partitions: int) -> Contents:
     """Everything that is in a topic."""
-    with karrow.Client(bootstrap) as client:
+    with Client(bootstrap) as client:
         found = {
             number: client.fetch_all(topic, number, max_bytes=8 * 1024 * 1024).records
             for number in range(partitions)

@@ -537,12 +537,12 @@ def test_retries_0_sends_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "sent"), [(6, 2), (3, 2), (19, 1), (20, 1), (7, 1), (56, 1)], ids=str
+    ("code", "sent"), [(6, 2), (3, 2), (19, 2), (20, 1), (7, 1), (56, 1)], ids=str
 )
 def test_produce_is_repeated_only_when_it_surely_failed(code: int, sent: int) -> None:
     async def main() -> None:
         def produced(error: int) -> Answer:
-            part = {"index": 0, "error_code": error, "base_offset": 5}
+            part = {"index": 0, "error_code": error, "base_offset": -1 if error else 5}
             return {"responses": [{"name": "t", "partition_responses": [part]}]}
 
         async with ScriptedBroker() as broker, client_of(broker, api_timeout=5.0) as client:
@@ -554,6 +554,21 @@ def test_produce_is_repeated_only_when_it_surely_failed(code: int, sent: int) ->
                 with pytest.raises(errors.for_code(code)):
                     await client.produce_one("t", b"v", partition=0)
             assert broker.seen.count("Produce") == sent
+
+    run(main())
+
+
+def test_produce_that_failed_after_the_append_is_not_repeated() -> None:
+    async def main() -> None:
+        part = {"index": 0, "error_code": errors.NotLeaderOrFollower.code, "base_offset": 5}
+        answer: Answer = {"responses": [{"name": "t", "partition_responses": [part]}]}
+        async with ScriptedBroker() as broker, client_of(broker, api_timeout=5.0) as client:
+            broker.add_topic("t")
+            broker.always("Produce", answer)
+            with pytest.raises(errors.NotLeaderOrFollower) as caught:
+                await client.produce_one("t", b"v", partition=0)
+            assert caught.value.indefinite
+            assert broker.seen.count("Produce") == 1
 
     run(main())
 

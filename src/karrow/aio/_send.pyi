@@ -5,9 +5,9 @@ from karrow.aio._delivery import Delivery
 from karrow.config.producer import Partitioner
 from karrow.records.typing import Bytes, Header
 
-class AwaitedSend:
+class Sending:
     accumulator: Accumulator
-    async def send(
+    def send_nowait(
         self,
         topic: str,
         value: Bytes | None = None,
@@ -18,7 +18,9 @@ class AwaitedSend:
         timestamp_ms: int | None = None,
         partitioner: Partitioner | None = None,
     ) -> Delivery: ...
-    def send_nowait(
+
+class AwaitedSend(Sending):
+    async def send(
         self,
         topic: str,
         value: Bytes | None = None,

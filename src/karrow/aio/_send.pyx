@@ -1,4 +1,4 @@
-"""``await send``: the compiled half of AsyncProducer."""
+"""``await send``: the compiled half of AsyncProducer, and what both producers share."""
 
 from karrow.aio._accumulator cimport Accumulator
 from karrow.aio._delivery cimport Delivery
@@ -9,14 +9,8 @@ cdef enum:
     TURN = 1000                  # records after which other tasks get a turn
 
 
-cdef class AwaitedSend:
-    """What AsyncProducer inherits: sending without a Python frame per record."""
-
-    cdef Accumulator _accumulator
-    cdef int _in_turn
-
-    def __cinit__(self, *args, **kwargs):
-        self._in_turn = 0
+cdef class Sending:
+    """What both producers have: the accumulator, and a way into it that never waits."""
 
     @property
     def accumulator(self):
@@ -26,6 +20,30 @@ cdef class AwaitedSend:
     @accumulator.setter
     def accumulator(self, Accumulator accumulator):
         self._accumulator = accumulator
+
+    def send_nowait(
+        self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None,
+        partitioner=None,
+    ):
+        """As ``send``, without waiting: BufferFull when there is no room, or an unknown topic.
+
+        A topic that was never heard of is looked up meanwhile; ``partitions_for`` waits for that.
+        """
+        cdef Delivery delivery = self._accumulator.append(
+            topic, value, key, headers, partition, timestamp_ms, partitioner
+        )
+        if delivery is None:
+            raise self._no_room(self._accumulator.obstacle, topic, partition)
+        return delivery
+
+
+cdef class AwaitedSend(Sending):
+    """What AsyncProducer inherits: sending without a Python frame per record."""
+
+    cdef int _in_turn
+
+    def __cinit__(self, *args, **kwargs):
+        self._in_turn = 0
 
     async def send(
         self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None,
@@ -53,18 +71,3 @@ cdef class AwaitedSend:
             deadline = await self.overcome(
                 self._accumulator.obstacle, topic, partition, deadline
             )
-
-    def send_nowait(
-        self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None,
-        partitioner=None,
-    ):
-        """As ``send``, without waiting: BufferFull when there is no room, or an unknown topic.
-
-        A topic that was never heard of is looked up meanwhile; ``partitions_for`` waits for that.
-        """
-        cdef Delivery delivery = self._accumulator.append(
-            topic, value, key, headers, partition, timestamp_ms, partitioner
-        )
-        if delivery is None:
-            raise self._no_room(self._accumulator.obstacle, topic, partition)
-        return delivery

@@ -1,22 +1,11 @@
 """``send`` without await: the compiled half of Producer."""
 
-from karrow.aio._accumulator cimport Accumulator
 from karrow.aio._delivery cimport Delivery
+from karrow.aio._send cimport Sending
 
 
-cdef class BlockingSend:
+cdef class BlockingSend(Sending):
     """What Producer inherits: sending without a Python frame per record."""
-
-    cdef Accumulator _accumulator
-
-    @property
-    def accumulator(self):
-        """The records that wait."""
-        return self._accumulator
-
-    @accumulator.setter
-    def accumulator(self, Accumulator accumulator):
-        self._accumulator = accumulator
 
     def send(
         self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None,
@@ -39,19 +28,4 @@ cdef class BlockingSend:
             deadline = self._overcome(self._accumulator.obstacle, topic, partition, deadline)
         if self._accumulator.has_finished:
             self._accumulator.run_callbacks()
-        return delivery
-
-    def send_nowait(
-        self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None,
-        partitioner=None,
-    ):
-        """As ``send``, without waiting: BufferFull when there is no room, or an unknown topic.
-
-        A topic that was never heard of is looked up meanwhile; ``partitions_for`` waits for that.
-        """
-        cdef Delivery delivery = self._accumulator.append(
-            topic, value, key, headers, partition, timestamp_ms, partitioner
-        )
-        if delivery is None:
-            raise self._no_room(self._accumulator.obstacle, topic, partition)
         return delivery

@@ -54,7 +54,7 @@ class CommitCalls(OffsetCalls, StoredCalls):
         them the group must be empty. ``retention`` in seconds only exists in versions 2 to 4.
         """
         name = self._group(group)
-        wanted = {TopicPartition(*key): _committable(value) for key, value in offsets.items()}
+        wanted = {TopicPartition(*key): committable(value) for key, value in offsets.items()}
 
         def body(version: int, connection: Connection) -> dict[str, Any]:
             require = connection.versions.require
@@ -193,7 +193,8 @@ class CommitCalls(OffsetCalls, StoredCalls):
         return chosen
 
 
-def _committable(value: Committable) -> CommittedOffset:
+def committable(value: Committable) -> CommittedOffset:
+    """An offset, (offset, metadata) or a CommittedOffset, as the last."""
     if isinstance(value, CommittedOffset):
         stored = value
     elif isinstance(value, tuple):

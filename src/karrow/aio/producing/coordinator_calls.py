@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from karrow.net.connection import Connection
     from karrow.wire.codec import Body
 
-    Committable = int | tuple[int, str] | CommittedOffset
 
 T = TypeVar("T")
 
@@ -272,19 +271,6 @@ class CoordinatorCalls(Calls):
     def _pause(self, made: int) -> float:
         first = min(FIRST_PAUSE, self._config.retry_backoff)
         return backoff_delay(made, first, self._config.retry_backoff_max, jitter=JITTER)
-
-
-def committable(value: Committable) -> CommittedOffset:
-    """An offset, (offset, metadata) or a CommittedOffset, as the last."""
-    if isinstance(value, CommittedOffset):
-        stored = value
-    elif isinstance(value, tuple):
-        stored = CommittedOffset(value[0], metadata=value[1])
-    else:
-        stored = CommittedOffset(value)
-    if not isinstance(stored.offset, int) or stored.offset < 0:
-        raise ConfigError(f"offset {stored.offset!r} cannot be committed")
-    return stored
 
 
 def _identity(reply: Reply) -> Identity:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneStats:
+class BrokerStats:
     """One broker: requests sent and under way, and how long the newest answers took, in seconds."""
 
     __module__ = "karrow"
@@ -49,7 +49,7 @@ class ProducerStats:
     buffer_limit: int
     records_per_second: float
     bytes_per_second: float
-    brokers: dict[int, LaneStats]
+    brokers: dict[int, BrokerStats]
 
 
 class Statistics:
@@ -108,16 +108,16 @@ def _tell(batch: Batch, span: Span) -> None:
             part.span = span
 
 
-def _by_broker(lanes: list[Lane]) -> dict[int, LaneStats]:
+def _by_broker(lanes: list[Lane]) -> dict[int, BrokerStats]:
     return {
         broker: _stats([lane for lane in lanes if lane.broker_id == broker])
         for broker in sorted({lane.broker_id for lane in lanes})
     }
 
 
-def _stats(lanes: list[Lane]) -> LaneStats:
+def _stats(lanes: list[Lane]) -> BrokerStats:
     times = sorted(seconds for lane in lanes for seconds in list(lane.latencies))
-    return LaneStats(
+    return BrokerStats(
         requests=sum(lane.requests for lane in lanes),
         in_flight=sum(lane.in_flight for lane in lanes),
         bytes_sent=sum(lane.bytes_sent for lane in lanes),

@@ -12,8 +12,8 @@ from karrow.types import GroupMetadata
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from karrow.aio.calls.commits import Committable
     from karrow.aio.producer import AsyncProducer
-    from karrow.aio.producing.coordinator_calls import Committable
 
     Offsets = Mapping[tuple[str, int], Committable]
 

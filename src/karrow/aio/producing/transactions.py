@@ -33,12 +33,12 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from karrow.aio.calls.commits import committable
 from karrow.aio.producing.coordinator_calls import (
     IMPLICIT,
     NOBODY,
     CoordinatorCalls,
     Identity,
-    committable,
 )
 from karrow.errors import (
     AuthenticationError,
@@ -61,7 +61,7 @@ from karrow.net.retry import is_commit_retriable
 from karrow.types import TopicPartition
 
 if TYPE_CHECKING:
-    from karrow.aio.producing.coordinator_calls import Committable
+    from karrow.aio.calls.commits import Committable
     from karrow.config.producer import ProducerConfig
     from karrow.net.cluster import Cluster
     from karrow.types import GroupMetadata
