@@ -44,8 +44,18 @@ __all__ = [
     "subscribe",
 ]
 
-SpanName = Literal["request", "connection", "auth", "metadata.update", "produce"]
-EventName = Literal["connection.close", "connection.throttle"]
+SpanName = Literal[
+    "request",
+    "connection",
+    "auth",
+    "metadata.update",
+    "produce",
+    "join",
+    "sync",
+    "heartbeat",
+    "leave",
+]
+EventName = Literal["connection.close", "connection.throttle", "rebalance"]
 CloseReason = Literal[
     "remote_closed",
     "timeout",
@@ -100,11 +110,26 @@ _SPANS: dict[SpanName, _SpanKind] = {
             ok=_OK,
             failed=_FAILED,
         ),
+        _SpanKind(
+            "join",
+            ("client_id", "group", "member_id", "reason"),
+            ("generation",),
+            ok=_OK,
+            failed=_FAILED,
+        ),
+        _SpanKind(
+            "sync", ("client_id", "group", "member_id", "generation"), ok=_OK, failed=_FAILED
+        ),
+        _SpanKind(
+            "heartbeat", ("client_id", "group", "member_id", "generation"), ok=_OK, failed=_FAILED
+        ),
+        _SpanKind("leave", ("client_id", "group", "member_id", "reason"), ok=_OK, failed=_FAILED),
     )
 }
 _SINGLES: dict[EventName, tuple[str, ...]] = {
     "connection.close": ("host", "port", "reason"),
     "connection.throttle": ("host", "port", "node_id", "client_id", "operation", "muted"),
+    "rebalance": ("client_id", "group", "member_id", "generation", "reason"),
 }
 _PHASES = ("start", "stop", "exception")
 _WHY = ("kind", "reason", "error")
@@ -214,7 +239,7 @@ _hub = _Hub()
 
 
 def names(family: str | None = None) -> tuple[str, ...]:
-    """The names of all events, or of a family's: request, connection, auth, metadata, produce.
+    """The names of all events, or of a family's, which is the first word of its events.
 
     >>> names("auth")
     ('auth.start', 'auth.stop', 'auth.exception')
