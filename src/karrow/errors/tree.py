@@ -14,6 +14,7 @@ __all__ = [
     "AuthorizationError",
     "BrokerError",
     "BufferFull",
+    "CallbackError",
     "CommitFailed",
     "ConfigError",
     "ConnectError",
@@ -22,7 +23,9 @@ __all__ = [
     "Fenced",
     "KarrowError",
     "LocalProtocolError",
+    "LogTruncated",
     "NetworkError",
+    "NoOffset",
     "PartialError",
     "ProduceError",
     "ProtocolError",
@@ -152,6 +155,26 @@ class SerializationError(KarrowError, ValueError):
 
 class CommitFailed(KarrowError):
     """The offsets were not stored."""
+
+
+class CallbackError(KarrowError):
+    """A function of the application raised; ``__cause__`` is what it raised."""
+
+
+class NoOffset(KarrowError):
+    """A partition has no committed offset, and ``start="none"`` says that this is an error."""
+
+
+class LogTruncated(KarrowError):
+    """What was read of a partition from ``offset`` on does not exist any more (KIP-320).
+
+    A broker without it has become the leader. ``position`` is where the consumer stood.
+    """
+
+    def __init__(self, message: str = "", *, offset: int, position: int, **details: Any) -> None:
+        super().__init__(message, offset=offset, **details)
+        self.offset = offset
+        self.position = position
 
 
 class ProduceError(KarrowError):
