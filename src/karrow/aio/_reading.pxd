@@ -1,0 +1,2 @@
+cdef class Attention:
+    cdef public bint wanted
