@@ -21,6 +21,7 @@ __all__ = [
     "CorruptRecordError",
     "Disconnected",
     "Fenced",
+    "GroupJoinFailed",
     "KarrowError",
     "LocalProtocolError",
     "LogTruncated",
@@ -155,6 +156,10 @@ class SerializationError(KarrowError, ValueError):
 
 class CommitFailed(KarrowError):
     """The offsets were not stored."""
+
+
+class GroupJoinFailed(KarrowError):
+    """A member has given up joining its group; ``__cause__`` is the last refusal."""
 
 
 class CallbackError(KarrowError):
