@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from karrow.aio._delivery import Delivery as Delivery
     from karrow.aio.admin import AsyncAdmin as AsyncAdmin
     from karrow.aio.client import AsyncClient as AsyncClient
+    from karrow.aio.consumer import AsyncConsumer as AsyncConsumer
     from karrow.aio.producer import AsyncProducer as AsyncProducer
     from karrow.aio.producing.bulk import BulkDelivery as BulkDelivery
     from karrow.aio.producing.stats import BrokerStats as BrokerStats
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from karrow.records import Record as Record
     from karrow.sync.admin import Admin as Admin
     from karrow.sync.client import Client as Client
+    from karrow.sync.consumer import Consumer as Consumer
     from karrow.sync.producer import Producer as Producer
     from karrow.sync.transaction import Transaction as Transaction
     from karrow.types import AbortedTransaction as AbortedTransaction
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
     from karrow.types import GroupListing as GroupListing
     from karrow.types import GroupMember as GroupMember
     from karrow.types import GroupMetadata as GroupMetadata
+    from karrow.types import Health as Health
+    from karrow.types import HealthState as HealthState
     from karrow.types import JoinedGroup as JoinedGroup
     from karrow.types import MemberDescription as MemberDescription
     from karrow.types import NewPartitions as NewPartitions
@@ -102,6 +106,7 @@ __all__ = [
     "AsyncAdmin",
     "AsyncBroker",
     "AsyncClient",
+    "AsyncConsumer",
     "AsyncProducer",
     "AsyncTransaction",
     "Broker",
@@ -118,6 +123,7 @@ __all__ = [
     "ConfigResource",
     "ConfigSource",
     "ConfigType",
+    "Consumer",
     "ConsumerConfig",
     "Coordinator",
     "CreatedTopic",
@@ -129,6 +135,8 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupMetadata",
+    "Health",
+    "HealthState",
     "JoinedGroup",
     "ManualClock",
     "MemberDescription",
@@ -180,6 +188,7 @@ _HOMES = {
     "AsyncAdmin": "karrow.aio.admin",
     "AsyncBroker": "karrow.broker.embedded",
     "AsyncClient": "karrow.aio.client",
+    "AsyncConsumer": "karrow.aio.consumer",
     "AsyncProducer": "karrow.aio.producer",
     "AsyncTransaction": "karrow.aio.producing.transaction",
     "Broker": "karrow.broker.threaded",
@@ -187,6 +196,7 @@ _HOMES = {
     "BulkDelivery": "karrow.aio.producing.bulk",
     "Client": "karrow.sync.client",
     "ClientConfig": "karrow.config",
+    "Consumer": "karrow.sync.consumer",
     "ConsumerConfig": "karrow.config",
     "Delivery": "karrow.aio._delivery",
     "ManualClock": "karrow.broker.clock",

@@ -54,8 +54,9 @@ SpanName = Literal[
     "sync",
     "heartbeat",
     "leave",
+    "commit",
 ]
-EventName = Literal["connection.close", "connection.throttle", "rebalance"]
+EventName = Literal["connection.close", "connection.throttle", "rebalance", "consumer.health"]
 CloseReason = Literal[
     "remote_closed",
     "timeout",
@@ -124,12 +125,14 @@ _SPANS: dict[SpanName, _SpanKind] = {
             "heartbeat", ("client_id", "group", "member_id", "generation"), ok=_OK, failed=_FAILED
         ),
         _SpanKind("leave", ("client_id", "group", "member_id", "reason"), ok=_OK, failed=_FAILED),
+        _SpanKind("commit", ("client_id", "group", "partition_count"), ok=_OK, failed=_FAILED),
     )
 }
 _SINGLES: dict[EventName, tuple[str, ...]] = {
     "connection.close": ("host", "port", "reason"),
     "connection.throttle": ("host", "port", "node_id", "client_id", "operation", "muted"),
     "rebalance": ("client_id", "group", "member_id", "generation", "reason"),
+    "consumer.health": ("client_id", "group", "state", "reason"),
 }
 _PHASES = ("start", "stop", "exception")
 _WHY = ("kind", "reason", "error")

@@ -80,14 +80,14 @@ class Inbox:
         if wake in self._waiters:
             self._waiters.remove(wake)
 
-    def wait(self, timeout: float | None) -> None:
-        """Block until something has changed, or the time is up."""
+    def wait(self, timeout: float | None, *, unless: Callable[[], bool]) -> None:
+        """Block until something has changed, or the time is up, unless something has already."""
         lock = threading.Lock()
         lock.acquire()
         wake = lock.release
         self.add_waiter(wake)
         try:
-            if not self._chunks and not self._errors:
+            if not (self._chunks or self._errors or unless()):
                 lock.acquire(timeout=-1 if timeout is None else max(timeout, 0.0))
         finally:
             self.remove_waiter(wake)
