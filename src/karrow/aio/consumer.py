@@ -120,8 +120,8 @@ class AsyncConsumer:
     async def subscribe(self, *topics: Topic) -> None:
         """Read these topics, or those that a pattern matches, and no others.
 
-        A pattern is a compiled regular expression, or begins with ``^``. It is matched against whole
-        names.
+        A pattern is a compiled regular expression, or begins with ``^``; it is matched against
+        whole names.
         """
         self._require_open()
         wanted = subscribed(self.config, topics)
@@ -224,10 +224,10 @@ class AsyncConsumer:
 
     def skip(self, error: CorruptRecordError) -> None:
         """Go on behind the batch that could not be decoded."""
-        where = (error.context.get("topic"), error.context.get("partition"))
-        if error.next_offset is None or None in where:
+        topic, number = error.context.get("topic"), error.context.get("partition")
+        if error.next_offset is None or topic is None or number is None:
             raise ConfigError("the error does not say where to go on", hint="seek by yourself")
-        self.seek(where, error.next_offset)
+        self.seek((topic, number), error.next_offset)
 
     def pause(self, *partitions: Key) -> None:
         """Hand out nothing of these for now; nothing of what they have is lost."""
@@ -332,7 +332,7 @@ class AsyncConsumer:
 
     def consumed(self) -> Mapping[Key, CommittedOffset]:
         """What ``commit()`` would store now."""
-        return {**self.commits.handed_out()}
+        return dict(self.commits.handed_out().items())
 
     async def committed(
         self, partitions: Iterable[Key] | None = None

@@ -21,6 +21,7 @@ __all__ = [
     "CorruptRecordError",
     "Disconnected",
     "Fenced",
+    "GroupEnded",
     "GroupJoinFailed",
     "KarrowError",
     "LocalProtocolError",
@@ -160,6 +161,21 @@ class CommitFailed(KarrowError):
 
 class GroupJoinFailed(KarrowError):
     """A member has given up joining its group; ``__cause__`` is the last refusal."""
+
+
+class GroupEnded(KarrowError):
+    """A group of workers has ended, and not because somebody wanted it.
+
+    ``reason`` is a ``karrow.EndReason``, ``detail`` what a handler gave as its reason, and
+    ``__cause__`` what was raised.
+    """
+
+    def __init__(
+        self, message: str = "", *, reason: str = "", detail: object = None, **details: Any
+    ) -> None:
+        super().__init__(message, **details)
+        self.reason = reason
+        self.detail = detail
 
 
 class CallbackError(KarrowError):

@@ -139,8 +139,8 @@ class Consumer:
     def subscribe(self, *topics: Topic) -> None:
         """Read these topics, or those that a pattern matches, and no others.
 
-        A pattern is a compiled regular expression, or begins with ``^``. It is matched against whole
-        names.
+        A pattern is a compiled regular expression, or begins with ``^``; it is matched against
+        whole names.
         """
         self._run_attending(self._twin.subscribe(*topics))
 

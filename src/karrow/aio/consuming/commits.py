@@ -195,7 +195,7 @@ class Commits(CommitCalls):
             await self.store(offsets, retries=0)
         except KarrowError as error:
             self.trouble = error
-            if isinstance(error.__cause__, AuthorizationError):
+            if _is_refusal(error):
                 self._engine.inbox.fail(error)
         else:
             self.trouble = None
@@ -234,6 +234,12 @@ class Commits(CommitCalls):
 
 def _as_stored(found: Mapping[TopicPartition, Commit]) -> dict[TopicPartition, CommittedOffset]:
     return {one: CommittedOffset(it.offset, it.leader_epoch) for one, it in found.items()}
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the group may not be written to, which will not pass by itself."""
+    cause = error.__cause__
+    return isinstance(error, AuthorizationError) or (cause is not None and _is_refusal(cause))
 
 
 def _first(error: KarrowError) -> KarrowError:

@@ -25,12 +25,12 @@ from karrow.aio.consuming.inbox import Inbox
 from karrow.aio.consuming.places import Places
 from karrow.aio.consuming.positions import Fetch, Positions
 from karrow.errors import KarrowError, OffsetOutOfRange
-from karrow.types import OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.chunk import Chunk
     from karrow.config import ConsumerConfig
     from karrow.net.cluster import Cluster
+    from karrow.types import OffsetSpec, TopicPartition
 
 
 class Engine:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from karrow.errors import CallbackError
-from karrow.types import TopicPartition
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.engine import Engine
     from karrow.config import ConsumerConfig
     from karrow.config.consumer import Rebalanced
+    from karrow.types import TopicPartition
 
 
 class Listeners:

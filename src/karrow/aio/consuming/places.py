@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from karrow.aio.calls.base import Request
@@ -29,7 +29,7 @@ from karrow.errors import (
     error_for,
 )
 from karrow.net.retry import is_consumer_group_retriable
-from karrow.types import CommittedOffset, Node, OffsetSpec, TopicPartition
+from karrow.types import CommittedOffset, Node, OffsetResult, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.engine import Engine
@@ -190,9 +190,10 @@ class Places(CommitCalls):
     async def _reset(self, asked: list[Reset]) -> None:
         places = {one.partition: one.spec for one in asked}
         isolation = self._config.isolation
+        found: Mapping[TopicPartition, OffsetResult]
+        missing: PartialError | None = None
         try:
             found = await self.list_offsets(places, isolation=isolation, retries=0)
-            missing: PartialError | None = None
         except PartialError as error:
             found, missing = error.results, error
         # Nothing is that new: what comes is the place.
@@ -218,7 +219,7 @@ class Places(CommitCalls):
             return await self._ends_of_epochs(broker_id, [by_partition[one] for one in group])
 
         lacking = RemoteProtocolError("the answer lacks the partition")
-        outcomes = dict.fromkeys(by_partition, lacking)
+        outcomes: dict[TopicPartition, Any] = dict.fromkeys(by_partition, lacking)
         outcomes |= await self._by_leader(list(by_partition), one_leader)
         errors = {one: said for one, said in outcomes.items() if isinstance(said, KarrowError)}
         with self._engine.lock:

@@ -34,10 +34,9 @@ class Subscription:
         self.pattern: re.Pattern[str] | None = None
         self.matched: frozenset[str] = frozenset()
         self._remote = remote
-        patterns = []
-        names = []
-        for one in wanted:
-            (patterns if _is_pattern(one) else names).append(one)
+        asked = list(wanted)
+        patterns = [one for one in asked if _is_pattern(one)]
+        names = [one for one in asked if not _is_pattern(one)]
         if patterns:
             self.pattern = _one_pattern(patterns)
         self.names = frozenset(map(_checked, names))
