@@ -55,8 +55,17 @@ SpanName = Literal[
     "heartbeat",
     "leave",
     "commit",
+    "process",
 ]
-EventName = Literal["connection.close", "connection.throttle", "rebalance", "consumer.health"]
+EventName = Literal[
+    "connection.close",
+    "connection.throttle",
+    "rebalance",
+    "consumer.health",
+    "worker.crash",
+    "worker.stuck",
+    "worker.end",
+]
 CloseReason = Literal[
     "remote_closed",
     "timeout",
@@ -126,16 +135,26 @@ _SPANS: dict[SpanName, _SpanKind] = {
         ),
         _SpanKind("leave", ("client_id", "group", "member_id", "reason"), ok=_OK, failed=_FAILED),
         _SpanKind("commit", ("client_id", "group", "partition_count"), ok=_OK, failed=_FAILED),
+        _SpanKind(
+            "process",
+            ("client_id", "group", "topic", "partition", "record_count", "handler"),
+            ("commit",),
+            ok=_OK,
+            failed=_FAILED,
+        ),
     )
 }
+_WHY = ("kind", "reason", "error")
 _SINGLES: dict[EventName, tuple[str, ...]] = {
     "connection.close": ("host", "port", "reason"),
     "connection.throttle": ("host", "port", "node_id", "client_id", "operation", "muted"),
     "rebalance": ("client_id", "group", "member_id", "generation", "reason"),
     "consumer.health": ("client_id", "group", "state", "reason"),
+    "worker.crash": ("client_id", "group", "topic", "partition", "callback", *_WHY),
+    "worker.stuck": ("client_id", "group", "topic", "partition", "callback"),
+    "worker.end": ("client_id", "group", "reason", "detail", "error"),
 }
 _PHASES = ("start", "stop", "exception")
-_WHY = ("kind", "reason", "error")
 _NAMES: tuple[str, ...] = (
     *(f"{name}.{phase}" for name in get_args(SpanName) for phase in _PHASES),
     *get_args(EventName),
