@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from karrow.config import Scram as Scram
     from karrow.config import Secret as Secret
     from karrow.config import Token as Token
+    from karrow.config import WorkerConfig as WorkerConfig
     from karrow.config import sasl as sasl
     from karrow.net import retry as retry
     from karrow.records import Record as Record
@@ -94,6 +95,20 @@ if TYPE_CHECKING:
     from karrow.types import TransactionDescription as TransactionDescription
     from karrow.types import TransactionListing as TransactionListing
     from karrow.types import UserScramDescription as UserScramDescription
+    from karrow.workers.actor import WorkerState as WorkerState
+    from karrow.workers.aio import AsyncWorkerGroup as AsyncWorkerGroup
+    from karrow.workers.aio import GroupState as GroupState
+    from karrow.workers.aio import Worker as Worker
+    from karrow.workers.callbacks import CallbackGroup as CallbackGroup
+    from karrow.workers.callbacks import start_consumer as start_consumer
+    from karrow.workers.ending import Ending as Ending
+    from karrow.workers.ending import EndReason as EndReason
+    from karrow.workers.group import WorkerGroup as WorkerGroup
+    from karrow.workers.group import run_group as run_group
+    from karrow.workers.handler import Commit as Commit
+    from karrow.workers.handler import Handler as Handler
+    from karrow.workers.handler import Stop as Stop
+    from karrow.workers.manual import CommitId as CommitId
 
 __all__ = [
     "TLS",
@@ -109,14 +124,18 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "AsyncTransaction",
+    "AsyncWorkerGroup",
     "Broker",
     "BrokerInfo",
     "BrokerStats",
     "BulkDelivery",
+    "CallbackGroup",
     "Client",
     "ClientConfig",
     "ClusterDescription",
     "ClusterMetadata",
+    "Commit",
+    "CommitId",
     "CommittedOffset",
     "ConfigChange",
     "ConfigEntry",
@@ -129,12 +148,16 @@ __all__ = [
     "CreatedTopic",
     "Delivery",
     "ElectionResult",
+    "EndReason",
+    "Ending",
     "FetchResult",
     "GroupAssignment",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
     "GroupMetadata",
+    "GroupState",
+    "Handler",
     "Health",
     "HealthState",
     "JoinedGroup",
@@ -163,6 +186,7 @@ __all__ = [
     "ScramMechanism",
     "Secret",
     "SendSummary",
+    "Stop",
     "Token",
     "TopicMetadata",
     "TopicPartition",
@@ -170,13 +194,19 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "UserScramDescription",
+    "Worker",
+    "WorkerConfig",
+    "WorkerGroup",
+    "WorkerState",
     "__version__",
     "config",
     "errors",
     "events",
     "records",
     "retry",
+    "run_group",
     "sasl",
+    "start_consumer",
     "types",
     "wire",
 ]
@@ -191,14 +221,22 @@ _HOMES = {
     "AsyncConsumer": "karrow.aio.consumer",
     "AsyncProducer": "karrow.aio.producer",
     "AsyncTransaction": "karrow.aio.producing.transaction",
+    "AsyncWorkerGroup": "karrow.workers.aio",
     "Broker": "karrow.broker.threaded",
     "BrokerStats": "karrow.aio.producing.stats",
     "BulkDelivery": "karrow.aio.producing.bulk",
+    "CallbackGroup": "karrow.workers.callbacks",
     "Client": "karrow.sync.client",
     "ClientConfig": "karrow.config",
+    "Commit": "karrow.workers.handler",
+    "CommitId": "karrow.workers.manual",
     "Consumer": "karrow.sync.consumer",
     "ConsumerConfig": "karrow.config",
     "Delivery": "karrow.aio._delivery",
+    "Ending": "karrow.workers.ending",
+    "EndReason": "karrow.workers.ending",
+    "GroupState": "karrow.workers.aio",
+    "Handler": "karrow.workers.handler",
     "ManualClock": "karrow.broker.clock",
     "MskIam": "karrow.config",
     "OAuthBearer": "karrow.config",
@@ -208,12 +246,19 @@ _HOMES = {
     "ProducerStats": "karrow.aio.producing.stats",
     "Record": "karrow.records",
     "retry": "karrow.net",
+    "run_group": "karrow.workers.group",
     "sasl": "karrow.config",
     "Scram": "karrow.config",
     "Secret": "karrow.config",
+    "start_consumer": "karrow.workers.callbacks",
+    "Stop": "karrow.workers.handler",
     "TLS": "karrow.config",
     "Token": "karrow.config",
     "Transaction": "karrow.sync.transaction",
+    "Worker": "karrow.workers.aio",
+    "WorkerConfig": "karrow.config",
+    "WorkerGroup": "karrow.workers.group",
+    "WorkerState": "karrow.workers.actor",
 }
 
 
