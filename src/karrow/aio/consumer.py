@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from karrow.aio._reading import AwaitedIteration
 from karrow.aio.client import AsyncClient
 from karrow.aio.consuming.engine import Engine
-from karrow.aio.consuming.taking import Taker
+from karrow.aio.consuming.taking import INLINE_BYTES, Taker
 from karrow.config import ConsumerConfig
 from karrow.errors import ConfigError, StateError
 from karrow.net.cluster import Cluster
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from karrow.types import OffsetLike
 
 
-class AsyncConsumer:
+class AsyncConsumer(AwaitedIteration):
     """Reads topics.
 
     Without a group it reads every partition of its topics, from ``start`` on, and commits nothing.
@@ -59,7 +59,8 @@ class AsyncConsumer:
         self._topics = topics
         self._cluster = Cluster(self.config) if self._client is None else self._client.cluster
         self.engine = Engine(self.config, self._cluster)
-        self.taker = Taker(self.engine)
+        self.taker = Taker(self.engine, inline_bytes=INLINE_BYTES)
+        self._iterate_over(self.taker)
         self._is_ready = False
         self._is_closed = False
 
@@ -121,11 +122,20 @@ class AsyncConsumer:
 
     def position(self, partition: tuple[str, int]) -> int | None:
         """The offset that comes next; None while it is not known."""
+        with self.engine.lock:
+            self.taker.settle()
         return self.engine.positions[TopicPartition(*partition)].position
 
     def lag(self) -> dict[TopicPartition, int | None]:
         """How many offsets are in front of every position."""
         return self.engine.positions.lag()
+
+    def skip_damaged(self) -> tuple[TopicPartition, ...]:
+        """Go on behind damage that was raised; gives the partitions that had stopped at it."""
+        found = self.taker.damaged()
+        for partition, place in found.items():
+            self.engine.seek(partition, place)
+        return tuple(found)
 
     # ---- three ways to read
 
@@ -138,16 +148,16 @@ class AsyncConsumer:
         await self.ready()
         most = self.config.max_poll_records if max_records is None else max_records
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not (found := self.taker.records(most)):
+        while not (found := await self.taker.records_beside(most)):
             if not await self._wait(deadline):
                 break
         return found
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records one by one, for ever."""
-        while True:
-            for record in await self.poll(None):
-                yield record
+    async def _more(self) -> None:
+        """Have a record for iteration."""
+        await self.ready()
+        while not await self.taker.refill_beside():
+            await self._wait(None)
 
     async def batches(
         self,
@@ -162,7 +172,9 @@ class AsyncConsumer:
         await self.ready()
         while True:
             deadline = None if timeout is None else time.monotonic() + timeout
-            while (rows := self.taker.columns(columns, max_records, max_bytes)) is None:
+            while (
+                rows := await self.taker.columns_beside(columns, max_records, max_bytes)
+            ) is None:
                 if not await self._wait(deadline):
                     return
             yield pa.record_batch(rows)
@@ -172,20 +184,7 @@ class AsyncConsumer:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             return False
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        self.engine.inbox.add_waiter(wake)
-        try:
-            if not len(self.engine.inbox):
-                await asyncio.wait_for(future, left)
-        except TimeoutError:
-            return False
-        finally:
-            self.engine.inbox.remove_waiter(wake)
+        await self.engine.inbox.wait_on_loop(left)
         return True
 
     # ---- the end
@@ -196,6 +195,7 @@ class AsyncConsumer:
             return
         self._is_closed = True
         await self.engine.close()
+        self.taker.close()
         if self._client is None:
             await self._cluster.close()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from karrow.aio._reading import UNLIMITED, Iteration
 from karrow.aio.consumer import AsyncConsumer
 from karrow.errors import StateError
 from karrow.sync.client import Client
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(Iteration):
     """Reads topics.
 
     Without a group it reads every partition of its topics, from ``start`` on, and commits nothing.
@@ -54,6 +55,8 @@ class Consumer:
         self._twin = AsyncConsumer(servers, *topics, config=config, **options)
         self._engine = self._twin.engine
         self._taker = self._twin.taker
+        self._taker.inline_bytes = UNLIMITED
+        self._iterate_over(self._taker)
         self._user: int | None = None
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -115,6 +118,10 @@ class Consumer:
         """How many offsets are in front of every position."""
         return self._twin.lag()
 
+    def skip_damaged(self) -> tuple[TopicPartition, ...]:
+        """Go on behind damage that was raised; gives the partitions that had stopped at it."""
+        return self._on_loop(self._twin.skip_damaged)
+
     # ---- three ways to read
 
     def poll(self, timeout: float | None = 1.0, max_records: int | None = None) -> list[Record]:
@@ -128,10 +135,12 @@ class Consumer:
                     break
         return found
 
-    def __iter__(self) -> Iterator[Record]:
-        """Records one by one, for ever."""
-        while True:
-            yield from self.poll(None)
+    def _more(self) -> None:
+        """Have a record for iteration."""
+        self._begin()
+        with self._alone():
+            while not self._taker.refill():
+                self._wait(None)
 
     def batches(
         self,

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from karrow.aio._reading import Attention
 from karrow.aio.calls.offsets import OffsetCalls
 from karrow.aio.consuming.fetcher import Fetcher
 from karrow.aio.consuming.inbox import Inbox
@@ -40,6 +41,7 @@ class Engine(OffsetCalls):
         self.lock = threading.RLock()
         self.positions = Positions(committed_only=config.isolation == "read_committed")
         self.inbox = Inbox()
+        self.attention = Attention()
         self.fetcher = Fetcher(
             config, cluster, self.positions, self.inbox, on_out_of_range=self._out_of_range
         )
@@ -69,6 +71,7 @@ class Engine(OffsetCalls):
         """Hand out nothing of these."""
         with self.lock:
             self.positions.pause(partitions)
+            self.attention.wanted = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Go on with these."""
@@ -79,6 +82,7 @@ class Engine(OffsetCalls):
     def changed(self) -> None:
         """Something is other than before: find offsets, fetch, wake whoever waits."""
         with self.lock:
+            self.attention.wanted = True
             self._begin_at_start(self.positions.to_look_up())
             if self.positions.to_reset() and self._finding is None:
                 self._finding = asyncio.create_task(self._find(), name="karrow offsets")
@@ -142,13 +146,10 @@ class Engine(OffsetCalls):
 
     # ---- data
 
-    def take(self) -> Chunk | None:
+    def take(self, *, raises: bool = True) -> Chunk | None:
         """The next data that may be handed out; raises what the application has to hear."""
         with self.lock:
-            chunk = self.inbox.take(self._may_have)
-            if chunk is None:
-                self.inbox.raise_error()
-            return chunk
+            return self.inbox.take(self._may_have, raises=raises)
 
     def _may_have(self, chunk: Chunk) -> bool | None:
         if not self.positions.is_current(chunk.partition, chunk.epoch):
