@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from karrow.aio._reading import AwaitedIteration
 from karrow.aio.client import AsyncClient
 from karrow.aio.consuming.commits import Commits
 from karrow.aio.consuming.engine import Engine
@@ -18,10 +19,10 @@ from karrow.aio.consuming.listeners import Listeners
 from karrow.aio.consuming.member import Member
 from karrow.aio.consuming.offsets import Committed, as_offsets
 from karrow.aio.consuming.subscription import subscribed
-from karrow.aio.consuming.taking import Taker
+from karrow.aio.consuming.taking import INLINE_BYTES, Taker
 from karrow.aio.consuming.watch import Watch
 from karrow.config import ConsumerConfig
-from karrow.errors import ConfigError, CorruptRecordError, StateError
+from karrow.errors import ConfigError, StateError
 from karrow.net.cluster import Cluster
 from karrow.types import CommittedOffset, GroupMetadata, OffsetSpec, TopicPartition
 
@@ -38,7 +39,7 @@ Key = tuple[str, int]
 Topic = str | re.Pattern[str]
 
 
-class AsyncConsumer:
+class AsyncConsumer(AwaitedIteration):
     """Reads topics.
 
     Without a group it reads every partition of its topics, from ``start`` on, and commits nothing.
@@ -69,7 +70,9 @@ class AsyncConsumer:
         self._subscription = subscribed(self.config, topics)
         self._cluster = Cluster(self.config) if self._client is None else self._client.cluster
         self.engine = Engine(self.config, self._cluster)
-        self.taker = Taker(self.engine)
+        self.taker = Taker(self.engine, inline_bytes=INLINE_BYTES)
+        self.engine.settle = self.taker.settle
+        self._iterate_over(self.taker)
         self.commits = Commits(self.config, self._cluster, self.engine)
         self.listeners = Listeners(self.config, self.engine)
         self.watch = Watch(self.config, self._cluster, self.engine)
@@ -222,12 +225,13 @@ class AsyncConsumer:
         for partition in partitions or self.assignment:
             self.engine.seek(_partition(partition), spec)
 
-    def skip(self, error: CorruptRecordError) -> None:
-        """Go on behind the batch that could not be decoded."""
-        topic, number = error.context.get("topic"), error.context.get("partition")
-        if error.next_offset is None or topic is None or number is None:
-            raise ConfigError("the error does not say where to go on", hint="seek by yourself")
-        self.seek((topic, number), error.next_offset)
+    def skip_damaged(self) -> tuple[TopicPartition, ...]:
+        """Go on behind damage that was raised; gives the partitions that had stopped at it."""
+        self._require_open()
+        found = self.taker.damaged()
+        for partition, place in found.items():
+            self.engine.seek(partition, place)
+        return tuple(found)
 
     def pause(self, *partitions: Key) -> None:
         """Hand out nothing of these for now; nothing of what they have is lost."""
@@ -360,16 +364,17 @@ class AsyncConsumer:
         most = self.config.max_poll_records if max_records is None else counted(max_records)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._alone():
-            while not (found := self.taker.records(most)):
+            while not (found := await self.taker.records_beside(most)):
                 if not await self._wait(deadline):
                     break
         return found
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records one by one, for ever."""
-        while True:
-            for record in await self.poll(None):
-                yield record
+    async def _more(self) -> None:
+        """Have a record for iteration."""
+        self.begin()
+        with self._alone():
+            while not await self.taker.refill_beside():
+                await self._wait(None)
 
     async def batches(
         self,
@@ -388,7 +393,9 @@ class AsyncConsumer:
         while True:
             deadline = None if timeout is None else time.monotonic() + timeout
             with self._alone():
-                while (rows := self.taker.columns(columns, max_records, max_bytes)) is None:
+                while (
+                    rows := await self.taker.columns_beside(columns, max_records, max_bytes)
+                ) is None:
                     if not await self._wait(deadline):
                         return
             yield pa.record_batch(rows)
@@ -409,20 +416,7 @@ class AsyncConsumer:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             return False
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        self.engine.inbox.add_waiter(wake)
-        try:
-            if not len(self.engine.inbox):
-                await asyncio.wait_for(future, left)
-        except TimeoutError:
-            return False
-        finally:
-            self.engine.inbox.remove_waiter(wake)
+        await self.engine.inbox.wait_on_loop(left)
         self._require_open()
         return True
 
@@ -446,6 +440,7 @@ class AsyncConsumer:
         finally:
             await self._watchdog.close()
             await self.engine.close()
+            self.taker.close()
             self.engine.interrupt()
             if self._client is None:
                 await self._cluster.close()

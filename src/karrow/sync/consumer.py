@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from karrow.aio._reading import UNLIMITED, Iteration
 from karrow.aio.consumer import AsyncConsumer, Key, Topic, counted
 from karrow.errors import StateError
 from karrow.sync.client import Client
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from karrow.aio.groups.membership import Membership
     from karrow.config import ConsumerConfig, Servers
     from karrow.config.options import ConsumerOptions
-    from karrow.errors import CorruptRecordError
     from karrow.records import Record
     from karrow.types import (
         CommittedOffset,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(Iteration):
     """Reads topics.
 
     Without a group it reads every partition of its topics, from ``start`` on, and commits nothing.
@@ -69,6 +69,8 @@ class Consumer:
         self._twin.listeners.in_thread = True
         self._engine = self._twin.engine
         self._taker = self._twin.taker
+        self._taker.inline_bytes = UNLIMITED
+        self._iterate_over(self._taker)
         self._user: int | None = None
         self._pid = os.getpid()
         self._has_begun = False
@@ -99,9 +101,12 @@ class Consumer:
             return self._run(coroutine)
         outcome: Future[T] = asyncio.run_coroutine_threadsafe(there(), background().loop)
         try:
-            while not done.is_set():
+            while True:
+                self._engine.inbox.look()
                 self._twin.listeners.run_errands()
-                self._engine.inbox.wait(None, unless=done.is_set)
+                if done.is_set():
+                    break
+                self._engine.inbox.wait(None)
             return outcome.result()
         except (KeyboardInterrupt, SystemExit):
             outcome.cancel()
@@ -196,9 +201,9 @@ class Consumer:
         """Go on there in these partitions, or in all of them."""
         self._on_loop(lambda: self._twin.seek_all(place, *partitions))
 
-    def skip(self, error: CorruptRecordError) -> None:
-        """Go on behind the batch that could not be decoded."""
-        self._on_loop(lambda: self._twin.skip(error))
+    def skip_damaged(self) -> tuple[TopicPartition, ...]:
+        """Go on behind damage that was raised; gives the partitions that had stopped at it."""
+        return self._on_loop(self._twin.skip_damaged)
 
     def pause(self, *partitions: Key) -> None:
         """Hand out nothing of these for now; nothing of what they have is lost."""
@@ -282,10 +287,12 @@ class Consumer:
                     break
         return found
 
-    def __iter__(self) -> Iterator[Record]:
-        """Records one by one, for ever."""
-        while True:
-            yield from self.poll(None)
+    def _more(self) -> None:
+        """Have a record for iteration."""
+        with self._alone():
+            self._begin()
+            while not self._taker.refill():
+                self._wait(None)
 
     def batches(
         self,
@@ -325,12 +332,9 @@ class Consumer:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             return False
-        self._engine.inbox.wait(left, unless=self._has_errands)
+        self._engine.inbox.wait(left)
         self._begin()
         return True
-
-    def _has_errands(self) -> bool:
-        return self._twin.listeners.has_errands or self._twin.is_closed
 
     # ---- the end
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class Chunk:
     """What one fetch brought of one partition: record data that is still to be decoded.
 
-    ``epoch`` is that of the partition when it was asked for; ``next_offset`` is where the data ends.
+    ``epoch`` is that of the partition when it was asked for; ``next_offset`` is where the data
+    ends; ``size`` is how much of the buffer it takes.
     """
 
     __slots__ = (
@@ -22,6 +23,7 @@ class Chunk:
         "_config",
         "_data",
         "_from_offset",
+        "_is_own",
         "_reader",
         "epoch",
         "leader_epoch",
@@ -40,14 +42,16 @@ class Chunk:
         next_offset: int,
         leader_epoch: int | None,
         aborted: list[tuple[int, int]] | None,
+        size: int,
         config: ConsumerConfig,
     ) -> None:
         self.partition = partition
         self.epoch = epoch
-        self.size = len(data)
+        self.size = size
         self.next_offset = next_offset
         self.leader_epoch = leader_epoch
-        self._data: memoryview | None = data
+        self._data = data
+        self._is_own = False
         self._from_offset = from_offset
         self._aborted = aborted
         self._config = config
@@ -58,7 +62,6 @@ class Chunk:
         """Decodes it, in the thread that asks; the same one every time."""
         if self._reader is None:
             topic, partition = self.partition
-            assert self._data is not None  # noqa: S101 - it is given away below, once
             self._reader = RecordReader(
                 self._data,
                 topic=topic,
@@ -68,8 +71,20 @@ class Chunk:
                 check_crc=self._config.check_crcs,
                 max_decompressed_bytes=self._config.max_decompressed_bytes,
             )
-            self._data = None
         return self._reader
+
+    def read_again(self, offset: int) -> None:
+        """Have another reader, which begins at an offset; the old one may still be at work."""
+        self._from_offset = offset
+        self._reader = None
+
+    def keep(self) -> None:
+        """Have bytes of its own, to wait for long without the rest of the broker's answer."""
+        if not self._is_own:
+            self._data = memoryview(bytes(self._data))
+            self._is_own = True
+            if self._reader is not None:
+                self.read_again(self._reader.next_offset)
 
     def __repr__(self) -> str:
         return f"<Chunk of {self.partition} from {self._from_offset} to {self.next_offset}>"

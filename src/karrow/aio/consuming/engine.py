@@ -140,20 +140,18 @@ class Engine:
 
     # ---- data
 
-    def take(self) -> Chunk | None:
+    def take(self, *, raises: bool = True) -> Chunk | None:
         """The next data that may be handed out; raises what the application has to hear."""
         with self.lock:
-            chunk = self.inbox.take(self._may_have) if self.may_hand_out() else None
-            if chunk is None:
-                self.inbox.raise_error()
-                if self.fatal is not None:
-                    raise copy.copy(self.fatal)
+            chunk = self.inbox.take(self._may_have, raises=raises)
+            if chunk is None and raises and self.fatal is not None:
+                raise copy.copy(self.fatal)
             return chunk
 
     def _may_have(self, chunk: Chunk) -> bool | None:
         if not self.positions.is_current(chunk.partition, chunk.epoch):
             return None
-        return self.positions.may_hand_out(chunk.partition, chunk.epoch)
+        return self.may_go_on(chunk)
 
     def hand_out(self, chunk: Chunk, next_offset: int, *, is_through: bool) -> bool:
         """Data of a chunk up to an offset is given to the application; False if it must not be."""

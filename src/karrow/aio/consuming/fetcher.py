@@ -6,9 +6,9 @@ Rules:
   the answer's batch headers were walked, before anything is decoded.
 - A partition is in one fetch at a time, also while its leader moves.
 - Nothing is asked for while the buffer is full, nor for a partition that has enough waiting.
-- What a broker says of a partition changes its cursor (positions.py) or, if only the application can
-  decide, reaches it through the inbox. Passing trouble is waited for: the leader is asked for again,
-  the partition rests (KIP-580), and nothing is raised.
+- What a broker says of a partition changes its cursor (positions.py) or, if only the application
+  can decide, reaches it through the inbox. Passing trouble is waited for: the leader is asked for
+  again, the partition rests (KIP-580), and nothing is raised.
 - Every task here is owned: one that breaks puts its error into the inbox.
 """
 
@@ -324,7 +324,7 @@ class Fetcher(Calls):
         )
         leader_epoch = None if epoch == NO_EPOCH else epoch
         is_news = self.positions.fetched(
-            asked, next_offset, marks, leader_epoch=leader_epoch, size=size
+            asked, next_offset, marks, leader_epoch=leader_epoch, size=len(data or b"")
         )
         # Bytes without a whole batch are damaged, or cut off; whoever reads them finds out.
         if is_news and data and (size or len(data)):
@@ -339,6 +339,7 @@ class Fetcher(Calls):
                 next_offset=next_offset,
                 leader_epoch=leader_epoch,
                 aborted=aborted if self._level else None,
+                size=len(data),
                 config=self._config,
             )
             self._inbox.put(chunk)

@@ -98,11 +98,6 @@ class Listeners:
         self._engine.interrupt()
         await done
 
-    @property
-    def has_errands(self) -> bool:
-        """Whether something is to be done in the application's thread."""
-        return bool(self._errands)
-
     def run_errands(self) -> None:
         """Do what waits for the application's thread, which is this one."""
         while self._errands:

@@ -1,9 +1,10 @@
 """Fetch sessions: the broker remembers what is fetched, and is told only what changed (KIP-227).
 
 Rules:
-- A session begins with a full fetch (id 0, epoch 0), which names every partition. The answer has its
-  id, or 0 where the broker keeps none; then every fetch is a full one.
-- After that a fetch names the partitions that are new or asked for differently, and those to forget.
+- A session begins with a full fetch (id 0, epoch 0), which names every partition. The answer has
+  its id, or 0 where the broker keeps none; then every fetch is a full one.
+- After that a fetch names the partitions that are new or asked for differently, and those to
+  forget.
 - Whatever goes wrong with a fetch ends the session: the next one is full.
 - A partition whose answer had data or an error comes first next time, as the broker keeps it in its
   own list, so that none starves.
