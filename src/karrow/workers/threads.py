@@ -12,6 +12,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 _numbers = itertools.count(1)
@@ -48,10 +49,13 @@ class Threads:
 
     def _main(self) -> None:
         while (work := self._queue.get()) is not None:
-            _perform(*work)
+            function, loop, future = work
+            tell = _performed(function, future)
             with self._lock:
                 self._wanted -= 1
-            del work  # or it would keep the last records alive
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(tell)
+            del work, function, future, tell  # or they would keep the last records alive
 
     def close(self) -> None:
         """End every thread that is not in a function; the others end after it."""
@@ -61,22 +65,16 @@ class Threads:
             self._queue.put(None)
 
 
-def _perform(
-    function: Callable[[], Any], loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]
-) -> None:
+def _performed(function: Callable[[], Any], future: asyncio.Future[Any]) -> Callable[[], None]:
+    """Call a function; what tells the loop how that went."""
     try:
-        result = function()
+        return partial(_settle, future, function())
+    except StopIteration as error:  # no future takes it
+        return partial(_fail, future, RuntimeError(f"a callback raised {error!r}"))
     except Exception as error:  # noqa: BLE001 - it belongs to who waits
-        _tell(loop, _fail, future, error)
+        return partial(_fail, future, error)
     except BaseException as error:  # noqa: BLE001 - sys.exit() ends no thread of ours
-        _tell(loop, _fail, future, RuntimeError(f"a callback raised {error!r}"))
-    else:
-        _tell(loop, _settle, future, result)
-
-
-def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: Any) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(call, *arguments)
+        return partial(_fail, future, RuntimeError(f"a callback raised {error!r}"))
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:
@@ -85,8 +83,5 @@ def _settle(future: asyncio.Future[Any], result: Any) -> None:
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
-    if future.done():
-        return
-    if isinstance(error, StopIteration):  # no future takes it
-        error = RuntimeError(f"a callback raised {error!r}")
-    future.set_exception(error)
+    if not future.done():
+        future.set_exception(error)
