@@ -107,6 +107,10 @@ def test_a_static_member_comes_back_to_its_partitions(
             again = await g.join(topic, instance_id="one")
             await shared(g, 6, again, second)
             assert again[1].owned() == had
+            await again[0].leave("for a while")
+            await again[0].start()
+            await shared(g, 6, again, second)
+            assert again[1].owned() == had
             await again[0].leave("for good", for_good=True)
             await until(lambda: len(second[1].owned()) == 6, PATIENCE)
 

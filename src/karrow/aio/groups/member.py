@@ -132,9 +132,10 @@ class MemberState(StrEnum):
 class AnyMembership(CoordinatorCalls, ABC):
     """One member of one group, of whatever kind.
 
-    ``trouble`` is what keeps it from being a member, None while nothing does; ``failures`` counts
-    the joins in a row that were refused. Everything but ``polled``, ``has_session`` and
-    ``metadata`` belongs to the loop's thread.
+    ``trouble`` is what keeps it from being a member, None while nothing does. ``failures`` counts
+    the joins in a row that were refused; ``join_attempts``, which may be set before ``start``, is
+    how many are enough. Everything but ``polled``, ``has_session`` and ``metadata`` belongs to the
+    loop's thread.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class AnyMembership(CoordinatorCalls, ABC):
         self.trouble: KarrowError | None = None
         self.failures = 0
         self._owner = owner
-        self._join_attempts = join_attempts
+        self.join_attempts = join_attempts
         # Rounds in a row that came to nothing, whatever the reason.
         self._setbacks = 0
         # What is to be acted on: why to join again, why not to go on, nobody polls.
@@ -307,7 +308,7 @@ class AnyMembership(CoordinatorCalls, ABC):
 
     def _count(self, error: KarrowError) -> None:
         self.failures += 1
-        if self.failures == self._join_attempts:
+        if self.failures == self.join_attempts:
             text = f"{self.failures} attempts to join failed, the last one with: {error}"
             raise GroupJoinFailed(text, group=self.group) from error
 
@@ -315,7 +316,7 @@ class AnyMembership(CoordinatorCalls, ABC):
         made = self._setbacks
         if isinstance(error, (*DROPPED, RebalanceInProgress)):
             return self._pause(made - 1) if made else 0.0
-        if is_coordinator(error) and (self._join_attempts is None or not made):
+        if is_coordinator(error) and (self.join_attempts is None or not made):
             return self._pause(made)
         return backoff_delay(made, JOIN_PAUSE, LONGEST_JOIN_PAUSE, jitter=JITTER)
 

@@ -109,11 +109,10 @@ class ServedMembership(AnyMembership, HeartbeatCalls):
         self._target, self._held, self._is_new = NOTHING, {}, True
         self._hurry.clear()
         sent_at = self._now()
+        limit = min(self._config.request_timeout, self._config.session_timeout)
         with self._span("join", reason=self._why) as span:
             try:
-                found = await self._consumer_heartbeat(
-                    JOIN, self._wishes(), self._config.request_timeout
-                )
+                found = await self._consumer_heartbeat(JOIN, self._wishes(), limit)
             except KarrowError as error:
                 if not is_consumer_group_retriable(error):
                     self.member_id = ""  # so there is nobody to say goodbye
@@ -165,12 +164,12 @@ class ServedMembership(AnyMembership, HeartbeatCalls):
     async def _reconcile(self) -> None:
         """Let the owner have what the target gives it, and give up what it does not."""
         target = self._target
-        given = self._given()
-        owned = self._owner.owned()
+        given, owned = self._given(), self._owner.owned()
         gone = frozenset(one for one in owned if given.get(one) != self._held.get(one))
         if gone:
             await self._tell(self._owner.revoking(gone), gone)
             self._hurry.set()
+            given = self._given()
         is_stale = self._is_over() or target != self._target
         added = frozenset() if is_stale else frozenset(given.keys() - self._owner.owned())
         if added or (self._is_new and not is_stale):
