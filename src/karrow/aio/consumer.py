@@ -29,7 +29,7 @@ from karrow.types import CommittedOffset, GroupMetadata, OffsetSpec, TopicPartit
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from karrow.aio.groups.membership import Membership
+    from karrow.aio.groups.member import AnyMembership
     from karrow.config import Servers
     from karrow.config.options import ConsumerOptions
     from karrow.records import Record
@@ -81,6 +81,7 @@ class AsyncConsumer(AwaitedIteration):
         self._joining: asyncio.Task[None] | None = None
         self._has_begun = False
         self._is_busy = False
+        self._is_closing = False
         self.is_closed = False
 
     # ---- what is read
@@ -195,7 +196,7 @@ class AsyncConsumer(AwaitedIteration):
         return tuple(sorted(self._subscription.topics))
 
     @property
-    def membership(self) -> Membership | None:
+    def membership(self) -> AnyMembership | None:
         """The consumer as a member of its group; None while it is none."""
         return None if self._member is None else self._member.membership
 
@@ -320,12 +321,12 @@ class AsyncConsumer(AwaitedIteration):
             await consumer.commit(record)
             await consumer.commit({("orders", 0): 42})
         """
-        self._require_open()
+        self._require_committable()
         await self.commits.store(self._offsets(what))
 
     def commit_nowait(self, what: Committed = None) -> asyncio.Future[None]:
         """Store offsets in the background; the future says how that went."""
-        self._require_open()
+        self._require_committable()
         return self.commits.store_soon(self._offsets(what))
 
     def _offsets(self, what: Committed) -> Mapping[TopicPartition, CommittedOffset]:
@@ -342,7 +343,7 @@ class AsyncConsumer(AwaitedIteration):
         self, partitions: Iterable[Key] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """What the group has stored; ``offset`` is None where that is nothing."""
-        self._require_open()
+        self._require_committable()
         self.group_metadata()
         wanted = self.assignment if partitions is None else [_partition(one) for one in partitions]
         if not wanted:
@@ -426,6 +427,11 @@ class AsyncConsumer(AwaitedIteration):
         if self.is_closed:
             raise StateError("the consumer is closed")
 
+    def _require_committable(self) -> None:
+        """Offsets may be stored until the last listener was called."""
+        if not self._is_closing:
+            self._require_open()
+
     async def close(self) -> None:
         """Commit what was handed out, if the options say so, leave the group, and stop."""
         await self.end(is_done=True)
@@ -434,10 +440,12 @@ class AsyncConsumer(AwaitedIteration):
         """Close; with ``is_done`` the application is through with what it has, else it failed."""
         if self.is_closed:
             return
-        self.is_closed = True
+        self.is_closed = self._is_closing = True
+        self.listeners.closing()
         try:
             await self._stop(is_done=is_done)
         finally:
+            self._is_closing = False
             await self._watchdog.close()
             await self.engine.close()
             self.taker.close()
@@ -449,15 +457,15 @@ class AsyncConsumer(AwaitedIteration):
         """Give everything back."""
         await self.watch.close()
         await self.commits.close()
-        member, self._member = self._member, None
-        if member is None:
+        if self._member is None:
             await self.commits.store_at_last(is_done=is_done)
         else:
             if self._joining is not None:
                 await self._joining
-            await member.leave(is_done=is_done)
-        await self.listeners.close()
+            await self._member.leave(is_done=is_done)
+            self._member = None
         self.engine.assign(())
+        await self.listeners.close()
 
     async def __aenter__(self) -> Self:
         return self

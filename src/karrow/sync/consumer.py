@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from karrow.aio.consuming.offsets import Committed
-    from karrow.aio.groups.membership import Membership
+    from karrow.aio.groups.member import AnyMembership
     from karrow.config import ConsumerConfig, Servers
     from karrow.config.options import ConsumerOptions
     from karrow.records import Record
@@ -179,7 +179,7 @@ class Consumer(Iteration):
         return self._twin.subscription
 
     @property
-    def membership(self) -> Membership | None:
+    def membership(self) -> AnyMembership | None:
         """The consumer as a member of its group; None while it is none."""
         return self._twin.membership
 

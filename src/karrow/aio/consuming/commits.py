@@ -28,14 +28,13 @@ from karrow.errors import (
     KarrowError,
     PartialError,
     RebalanceInProgress,
-    StaleMemberEpoch,
     StateError,
 )
 from karrow.types import CommittedOffset, GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.engine import Engine
-    from karrow.aio.groups.membership import Membership
+    from karrow.aio.groups.member import AnyMembership
     from karrow.config import ConsumerConfig
     from karrow.net.cluster import Cluster
 
@@ -43,8 +42,6 @@ Stored = Mapping[TopicPartition, CommittedOffset]
 
 # How long the end may take for offsets that are still to be stored.
 FAREWELL = 5.0
-# Refusals that pass when the group has settled.
-UNSETTLED = (RebalanceInProgress, StaleMemberEpoch)
 
 
 class Commits(CommitCalls):
@@ -59,7 +56,7 @@ class Commits(CommitCalls):
     def __init__(self, config: ConsumerConfig, cluster: Cluster, engine: Engine) -> None:
         super().__init__(config, cluster)
         self.default_group = config.group
-        self.membership: Membership | None = None
+        self.membership: AnyMembership | None = None
         self.trouble: KarrowError | None = None
         self._engine = engine
         self._positions = engine.positions
@@ -138,16 +135,21 @@ class Commits(CommitCalls):
                 )
             except KarrowError as error:
                 why = _first(error)
-                if self.membership is not None:
-                    self.membership.refused(why, member)
+                passes = self._refused(why, member)
                 pause = self._pause(made)
-                may_wait = retries is None and time.monotonic() + pause < deadline
-                if not (may_wait and isinstance(why, UNSETTLED)):
+                is_late = time.monotonic() + pause >= deadline
+                if not passes or is_late or (retries is not None and made >= retries):
                     raise self._failure(why) from error
             else:
                 return
             made += 1
             await asyncio.sleep(pause)
+
+    def _refused(self, why: KarrowError, member: GroupMetadata) -> bool:
+        """Tell the membership; True if the group is about to settle."""
+        if self.membership is None:
+            return False
+        return self.membership.refused(why, member) or isinstance(why, RebalanceInProgress)
 
     def _require_owned(self, noted: Mapping[TopicPartition, Commit]) -> None:
         """Refuse what was given back or lost since the commit was asked for."""

@@ -16,12 +16,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from karrow.aio.groups.membership import Membership
+from karrow.aio.groups.served import ServedMembership
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.commits import Commits
     from karrow.aio.consuming.engine import Engine
     from karrow.aio.consuming.listeners import Listeners
     from karrow.aio.consuming.subscription import Subscription
+    from karrow.aio.groups.member import AnyMembership
     from karrow.config import ConsumerConfig
     from karrow.errors import KarrowError
     from karrow.net.cluster import Cluster
@@ -51,7 +53,8 @@ class Member:
         self._subscription = subscription
         self.is_leaving = False
         self.is_done = False
-        self.membership = Membership(config, cluster, self)
+        kind = Membership if config.protocol == "classic" else ServedMembership
+        self.membership: AnyMembership = kind(config, cluster, self)
 
     async def join(self) -> None:
         """Be a member, in the background; the engine and the commits go by it from now on."""
