@@ -255,6 +255,10 @@ class AsyncConsumer(AwaitedIteration):
             self.engine.settle()
             return self.engine.positions[_partition(partition)].position
 
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return await self.engine.places.partitions_for(topic)
+
     async def watermarks(self, partition: Key) -> tuple[int, int]:
         """Where a partition begins and ends now, as far as the isolation lets read."""
         where = _partition(partition)

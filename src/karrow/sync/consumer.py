@@ -222,6 +222,10 @@ class Consumer(Iteration):
         """The offset that comes next; None while it is not known."""
         return self._twin.position(partition)
 
+    def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return self._run(self._twin.partitions_for(topic))
+
     def watermarks(self, partition: Key) -> tuple[int, int]:
         """Where a partition begins and ends now, as far as the isolation lets read."""
         return self._run(self._twin.watermarks(partition))

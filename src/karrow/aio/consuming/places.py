@@ -168,6 +168,10 @@ class Places(CommitCalls):
                 raise
             return await self.committed_offsets(None, partitions, retries=retries)
 
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return len(await self._numbers(topic, None))
+
     def _begin(self, asked: LookUp) -> None:
         """There is no committed offset."""
         spec = self._config.start_spec
