@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
+from karrow.config import FetchConfig
 from karrow.errors import ConfigError, RequestTimeout
 from karrow.records import RecordReader
 from karrow.sync.consumer import Consumer
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from karrow.config import Servers
-    from karrow.config.options import ConsumerOptions
+    from karrow.config.options import FetchOptions
     from karrow.sync.client import Client
     from karrow.types import OffsetLike, OffsetResult
 
@@ -38,7 +39,7 @@ def read_arrow(
     partitions: Iterable[int] | None = None,
     columns: Sequence[str] | None = None,
     progress: Progress | None = None,
-    **options: Unpack[ConsumerOptions],
+    **options: Unpack[FetchOptions],
 ) -> pa.Table:
     """Everything in a topic from ``start`` up to ``end``, which is not part of it.
 
@@ -51,11 +52,10 @@ def read_arrow(
 
         table = karrow.read_arrow("localhost:9092", "orders", start="-1h", columns=["value"])
     """
-    refused = {"group", "assignors", "protocol", "instance_id"} & options.keys()
-    if refused:
-        raise ConfigError(f"read_arrow has no use for {', '.join(sorted(refused))}")
-    chosen: dict[str, Any] = {"out_of_range": "none", **options}
-    with Consumer(bootstrap, **chosen) as consumer:
+    unknown = options.keys() - FetchConfig.describe().keys()
+    if unknown:
+        raise ConfigError(f"read_arrow has no option {', '.join(sorted(unknown))}")
+    with Consumer(bootstrap, out_of_range="none", **options) as consumer:
         span = _Span(consumer, topic, start, end, partitions)
         return _Reading(consumer, span, columns, progress).table()
 
@@ -109,7 +109,7 @@ class _Span:
         """The offsets of places; one that nothing is as new as is left out."""
         found: Mapping[TopicPartition, OffsetResult] = {}
         if asked:
-            found = self._consumer.offsets_for_times(asked)
+            found = self._consumer.offsets_for_times(dict(asked.items()))
         return {one: it.offset for one, it in found.items() if it.offset is not None}
 
 
