@@ -25,12 +25,13 @@ from karrow.aio.consuming.inbox import Inbox
 from karrow.aio.consuming.places import Places
 from karrow.aio.consuming.positions import Fetch, Positions
 from karrow.errors import KarrowError, OffsetOutOfRange
+from karrow.types import OffsetSpec
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.chunk import Chunk
     from karrow.config import ConsumerConfig
     from karrow.net.cluster import Cluster
-    from karrow.types import OffsetSpec, TopicPartition
+    from karrow.types import TopicPartition
 
 
 class Engine:
@@ -49,7 +50,12 @@ class Engine:
         self.inbox = Inbox()
         self.places = Places(config, cluster, self)
         self.fetcher = Fetcher(
-            config, cluster, self.positions, self.inbox, on_out_of_range=self._out_of_range
+            config,
+            cluster,
+            self.positions,
+            self.inbox,
+            on_out_of_range=self._out_of_range,
+            on_recreated=self._recreated,
         )
         self.fatal: KarrowError | None = None
         self.may_hand_out: Callable[[], bool] = _always
@@ -137,6 +143,28 @@ class Engine:
         else:
             self.positions.reset_to(asked.partition, spec)
             self.changed()
+
+    def _recreated(self, asked: Fetch) -> None:
+        """A topic was deleted and made again: its offsets are others, and all of it is new."""
+        topic, number = asked.partition
+        policy = self._config.out_of_range
+        spec: OffsetSpec | None = OffsetSpec.parse("earliest")
+        if policy is not None:
+            spec = self._config.out_of_range_spec(asked.partition, asked.offset)
+        self.positions.recreated(asked.partition)
+        if spec is not None:
+            self.positions.reset_to(asked.partition, spec)
+        elif self.positions.stop(asked.partition, self.positions[asked.partition].epoch):
+            self.inbox.fail(
+                OffsetOutOfRange(
+                    "the topic was deleted and made again, which makes offset "
+                    f"{asked.offset} another one",
+                    hint="seek, or say where to go on with out_of_range=",
+                    topic=topic,
+                    partition=number,
+                )
+            )
+        asyncio.get_running_loop().call_soon(self.changed)
 
     # ---- data
 

@@ -65,11 +65,13 @@ class Fetcher(Calls):
         inbox: Inbox,
         *,
         on_out_of_range: Callable[[Fetch], object],
+        on_recreated: Callable[[Fetch], object],
     ) -> None:
         super().__init__(config, cluster)
         self.positions = positions
         self._inbox = inbox
         self._on_out_of_range = on_out_of_range
+        self._on_recreated = on_recreated
         self._level = isolation_level(config.isolation)
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._signals: dict[int, asyncio.Event] = {}
@@ -115,6 +117,9 @@ class Fetcher(Calls):
         if age > self._config.metadata_max_age or known is None or known.leader is None:
             self._refresh(topic)
         if known is None or known.leader is None or age == float("inf"):
+            return None
+        if not self.positions.topic_is(fetch.partition, cache.topic_id(topic)):
+            self._on_recreated(fetch)
             return None
         self.positions.leader_is(fetch.partition, known.leader_epoch)
         return known.leader if fetch.replica is None else fetch.replica
