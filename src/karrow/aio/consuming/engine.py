@@ -166,7 +166,7 @@ class Engine(OffsetCalls):
                 chunk.leader_epoch,
                 released=chunk.size if is_through else 0,
             )
-        if is_through and self._loop is not None:
+        if is_through and self.fetcher.waits_for_room and self._loop is not None:
             self._loop.call_soon_threadsafe(self.fetcher.changed)
         return is_current
 

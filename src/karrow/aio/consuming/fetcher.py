@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from karrow.aio.calls.base import Calls
 from karrow.aio.calls.offsets import isolation_level
 from karrow.aio.consuming.chunk import Chunk
-from karrow.aio.consuming.positions import Fetch, Positions, Watermarks
+from karrow.aio.consuming.positions import Cursor, Fetch, Positions, Watermarks
 from karrow.aio.consuming.session import FetchSession, Plan
 from karrow.errors import (
     FencedLeaderEpoch,
@@ -78,6 +78,7 @@ class Fetcher(Calls):
         self._refreshing: asyncio.Task[None] | None = None
         self._stale: set[str] = set()
         self._is_closed = False
+        self.waits_for_room = False
 
     # ---- who is asked
 
@@ -85,6 +86,7 @@ class Fetcher(Calls):
         """Positions, room or leaders are other than before: look again."""
         if self._is_closed:
             return
+        self.waits_for_room = False
         for broker_id in {self._broker_of(fetch) for fetch in self._fetchable()} - {None}:
             if broker_id is not None and broker_id not in self._workers:
                 self._signals[broker_id] = asyncio.Event()
@@ -102,7 +104,14 @@ class Fetcher(Calls):
 
     def _has_room(self, partition: TopicPartition) -> bool:
         limit = AHEAD * self._config.partition_max_bytes
-        return self.positions[partition].buffered_bytes < limit
+        return self._is_below(limit, self.positions[partition])
+
+    def _is_below(self, limit: int, buffer: Positions | Cursor) -> bool:
+        """Whether there is room; if not, whoever makes some calls ``changed``."""
+        if buffer.buffered_bytes < limit:
+            return True
+        self.waits_for_room = True
+        return buffer.buffered_bytes < limit  # it may have been made meanwhile
 
     def _broker_of(self, fetch: Fetch) -> int | None:
         """Whom to ask; None while the leader has to be found out."""
@@ -180,7 +189,7 @@ class Fetcher(Calls):
             pass
 
     def _wanted(self, broker_id: int) -> dict[TopicPartition, Fetch]:
-        if self.positions.buffered_bytes >= self._config.buffer_bytes:
+        if not self._is_below(self._config.buffer_bytes, self.positions):
             return {}
         now = time.monotonic()
         return {
