@@ -42,6 +42,9 @@ T = TypeVar("T")
 
 # What is decoded faster than other tasks would notice.
 INLINE_BYTES = 256 * 1024
+# Keys and values of one batch of columns, unless told otherwise. What was fetched may be many times
+# larger without its compression, and memory that was used before is faster than new.
+COLUMN_BYTES = 4 * 1024 * 1024
 
 
 class Taker(Hand):
@@ -146,11 +149,8 @@ class Taker(Hand):
         """Rows of one partition that are there, as Arrow columns; None when there are none."""
         self.done()
         while (chunk := self._current()) is not None:
-            reader = chunk.reader
             try:
-                rows = reader.read_arrow(
-                    columns=names, max_records=max_records, max_bytes=max_bytes
-                )
+                rows = _decoding(chunk, names, max_records, max_bytes)()
             except CorruptRecordError as error:
                 self._damaged(chunk, error)
                 continue
@@ -167,14 +167,8 @@ class Taker(Hand):
         """As ``columns``, with large chunks decoded beside the loop."""
         self.done()
         while (chunk := self._current()) is not None and chunk.size > self.inline_bytes:
-            work = functools.partial(
-                chunk.reader.read_arrow,
-                columns=names,
-                max_records=max_records,
-                max_bytes=max_bytes,
-            )
             try:
-                rows = await self._beside(chunk, work)
+                rows = await self._beside(chunk, _decoding(chunk, names, max_records, max_bytes))
             except CorruptRecordError as error:
                 self._damaged(chunk, error)
                 continue
@@ -274,3 +268,14 @@ class Taker(Hand):
         """End the thread."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _decoding(
+    chunk: Chunk, names: Sequence[str] | None, max_records: int | None, max_bytes: int | None
+) -> Callable[[], RecordColumns]:
+    return functools.partial(
+        chunk.reader.read_arrow,
+        columns=names,
+        max_records=max_records,
+        max_bytes=COLUMN_BYTES if max_bytes is None else max_bytes,
+    )
