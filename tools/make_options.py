@@ -16,12 +16,14 @@ from karrow.config.client import ClientConfig
 from karrow.config.consumer import ConsumerConfig
 from karrow.config.option import Option, Options
 from karrow.config.producer import ProducerConfig
+from karrow.config.workers import WorkerConfig
 
 OUTPUT = Path(__file__).parent.parent / "src/karrow/config/options.py"
 SETS: dict[str, type[Options]] = {
     "ClientOptions": ClientConfig,
     "ProducerOptions": ProducerConfig,
     "ConsumerOptions": ConsumerConfig,
+    "WorkerOptions": WorkerConfig,
 }
 
 HEAD = '''"""Keyword arguments of the clients, for type checkers and editors.
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from karrow.config.producer import Acks, AfterFork, Callbacks, Compression, Partitioner
     from karrow.config.sasl import Mechanism
     from karrow.config.tls import TLS
+    from karrow.config.workers import Columns
 
 '''
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from generated import write_or_check
 
 from karrow import events
-from karrow.config import ClientConfig, ConsumerConfig, ProducerConfig
+from karrow.config import ClientConfig, ConsumerConfig, ProducerConfig, WorkerConfig
 from karrow.config.dialects import Dialect, properties
 from karrow.config.option import Option
 
@@ -40,7 +40,7 @@ def default(field: dataclasses.Field[object]) -> str:
 
 def options(config: type[ClientConfig]) -> str:
     """Every option of a set that its parent has not."""
-    inherited = set() if config is ClientConfig else set(ClientConfig.describe())
+    inherited = {name for parent in config.__bases__ for name in parent.describe()}
     rows = []
     for field in dataclasses.fields(config):
         if field.name in inherited:
@@ -96,9 +96,11 @@ def files() -> dict[Path, str]:
         **of_set("consumer-", ConsumerConfig),
     }
     configuration, telemetry = DOCS / "configuration.md", DOCS / "events.md"
+    workers = DOCS / "workers.md"
     return {
         configuration: filled(configuration, tables),
         telemetry: filled(telemetry, {"events": event_names()}),
+        workers: filled(workers, {"worker-options": options(WorkerConfig)}),
     }
 
 

@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from karrow.aio._reading import AwaitedIteration
 from karrow.aio.client import AsyncClient
+from karrow.aio.consuming.commits import Commits
 from karrow.aio.consuming.engine import Engine
+from karrow.aio.consuming.health import Watchdog
+from karrow.aio.consuming.listeners import Listeners
+from karrow.aio.consuming.member import Member
+from karrow.aio.consuming.offsets import Committed, as_offsets
+from karrow.aio.consuming.subscription import subscribed
 from karrow.aio.consuming.taking import INLINE_BYTES, Taker
+from karrow.aio.consuming.watch import Watch
 from karrow.config import ConsumerConfig
 from karrow.errors import ConfigError, StateError
 from karrow.net.cluster import Cluster
-from karrow.types import OffsetSpec, TopicPartition, is_topic_name
+from karrow.types import CommittedOffset, GroupMetadata, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from karrow.aio.groups.membership import Membership
     from karrow.config import Servers
     from karrow.config.options import ConsumerOptions
     from karrow.records import Record
-    from karrow.types import OffsetLike
+    from karrow.types import Health, OffsetLike, OffsetResult
+
+Key = tuple[str, int]
+Topic = str | re.Pattern[str]
 
 
 class AsyncConsumer(AwaitedIteration):
     """Reads topics.
 
     Without a group it reads every partition of its topics, from ``start`` on, and commits nothing.
+    With one it shares them with the other members, and goes on where the group has committed. Only
+    one task at a time may ask it for data. Making one opens no connection.
 
     Example::
 
-        async with AsyncConsumer("localhost:9092", "orders", start="earliest") as consumer:
+        async with AsyncConsumer("localhost:9092", "orders", group="billing") as consumer:
             async for record in consumer:
                 print(record.offset, record.value)
     """
@@ -42,7 +58,7 @@ class AsyncConsumer(AwaitedIteration):
     def __init__(
         self,
         bootstrap: Servers | AsyncClient | None = None,
-        *topics: str,
+        *topics: Topic,
         config: ConsumerConfig | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -51,91 +67,287 @@ class AsyncConsumer(AwaitedIteration):
         if bootstrap is not None and self._client is None:
             given["bootstrap"] = bootstrap
         self.config = ConsumerConfig.make(config, given)
-        if self.config.group is not None:
-            raise ConfigError("group: consumer groups are not there yet")
-        for topic in topics:
-            if not is_topic_name(topic):
-                raise ConfigError(f"{topic!r} is no name of a topic")
-        self._topics = topics
+        self._subscription = subscribed(self.config, topics)
         self._cluster = Cluster(self.config) if self._client is None else self._client.cluster
         self.engine = Engine(self.config, self._cluster)
         self.taker = Taker(self.engine, inline_bytes=INLINE_BYTES)
+        self.engine.settle = self.taker.settle
         self._iterate_over(self.taker)
-        self._is_ready = False
-        self._is_closed = False
+        self.commits = Commits(self.config, self._cluster, self.engine)
+        self.listeners = Listeners(self.config, self.engine)
+        self.watch = Watch(self.config, self._cluster, self.engine)
+        self._watchdog = Watchdog(self)
+        self._member: Member | None = None
+        self._joining: asyncio.Task[None] | None = None
+        self._has_begun = False
+        self._is_busy = False
+        self.is_closed = False
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is an assignment, and the consumer is open."""
-        return self._is_ready and not self._is_closed
+    # ---- what is read
 
-    async def ready(self) -> None:
-        """Have an assignment: every partition of the topics that were named."""
-        if self._is_closed:
-            raise StateError("the consumer is closed")
-        if self._is_ready:
+    def begin(self) -> None:
+        """See to it that what is wanted comes; done by whatever asks for data."""
+        self._require_open()
+        if self._has_begun:
             return
-        self._is_ready = True
+        if self._subscription.is_empty:
+            raise StateError(
+                "the consumer was told to read nothing", hint="name topics, subscribe, or assign"
+            )
+        self._start()
+        if self.config.group is None:
+            self.watch.start(self._subscription, None)
+        else:
+            self._join()
+
+    def _start(self) -> None:
+        self._has_begun = True
         self.engine.start()
-        if self._topics:
-            await self.assign(await self._partitions(self._topics))
+        self._watchdog.start()
+        if self.config.group is not None:
+            self.commits.start()
 
-    async def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        await self._cluster.look_up(topics)
-        found = []
-        for topic in topics:
-            known = await self._cluster.topic(topic)
-            found += [TopicPartition(topic, number) for number in sorted(known.partitions)]
-        return found
+    def _join(self) -> None:
+        member = self._member = Member(
+            self.config,
+            self._cluster,
+            self.engine,
+            self.commits,
+            self.listeners,
+            self._subscription,
+        )
+        self._joining = asyncio.create_task(member.join(), name="karrow join")
+        if self._subscription.needs_look:
+            self.watch.start(self._subscription, member.membership.rejoin)
 
-    # ---- the assignment and the places in it
+    async def subscribe(self, *topics: Topic) -> None:
+        """Read these topics, or those that a pattern matches, and no others.
+
+        A pattern is a compiled regular expression, or begins with ``^``; it is matched against
+        whole names.
+        """
+        self._require_open()
+        wanted = subscribed(self.config, topics)
+        if wanted.is_empty:
+            raise ConfigError("subscribing to nothing", hint="name topics, or unsubscribe")
+        if self._member is not None and not wanted.needs_look and not self.watch.is_on:
+            self._subscription = wanted
+            self._member.subscribe(wanted)
+            return
+        await self.unsubscribe()
+        self._subscription = wanted
+        self.begin()
+
+    async def unsubscribe(self) -> None:
+        """Read nothing; leaves the group."""
+        self._require_open()
+        await self._stop(is_done=True)
+        self._subscription = subscribed(self.config, ())
+        self._has_begun = False
 
     async def assign(
-        self,
-        partitions: Iterable[tuple[str, int]] | Mapping[tuple[str, int], OffsetLike],
+        self, partitions: Iterable[Key] | Mapping[Key, OffsetLike], *, keep: bool = False
     ) -> None:
-        """Read these partitions and no others; a mapping says where each begins."""
-        self._is_ready = True
-        self.engine.start()
-        wanted = [TopicPartition(*one) for one in partitions]
-        self.engine.assign(wanted)
+        """Read these partitions and no others; a mapping says where each begins.
+
+        With ``keep`` they are read besides those that are read already. The group, if there is
+        one, has no say in it, but stores the offsets.
+        """
+        wanted = [_partition(one) for one in partitions]
+        places = {}
         if isinstance(partitions, Mapping):
-            for partition, place in partitions.items():
-                self.seek(TopicPartition(*partition), place)
+            places = {_partition(one): _place(place) for one, place in partitions.items()}
+        await self._by_hand()
+        if keep:
+            self.engine.add(wanted)
+        else:
+            self.engine.assign(wanted)
+        for partition, place in places.items():
+            self.engine.seek(partition, place)
 
-    def seek(self, partition: tuple[str, int], place: OffsetLike) -> None:
-        """Go on at an offset, "earliest", "latest", a time, or an age such as "-1h"."""
-        self.engine.seek(TopicPartition(*partition), OffsetSpec.parse(place))
+    async def unassign(self, partitions: Iterable[Key] | None = None) -> None:
+        """Read these partitions no more, or none at all."""
+        await self._by_hand()
+        gone = self.assignment if partitions is None else [_partition(one) for one in partitions]
+        self.engine.remove(gone)
 
-    def pause(self, *partitions: tuple[str, int]) -> None:
-        """Hand out nothing of these for now."""
-        self.engine.pause([TopicPartition(*one) for one in partitions])
-
-    def resume(self, *partitions: tuple[str, int]) -> None:
-        """Go on with these where they were."""
-        self.engine.resume([TopicPartition(*one) for one in partitions])
+    async def _by_hand(self) -> None:
+        """Have partitions that the application chooses itself."""
+        self._require_open()
+        if not self._subscription.is_empty:
+            if self._has_begun:
+                raise StateError(
+                    "the consumer is subscribed to topics, which give it its partitions",
+                    hint="unsubscribe before assigning",
+                )
+            self._subscription = subscribed(self.config, ())
+        if not self._has_begun:
+            self._start()
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The partitions that are read."""
-        return self.engine.positions.assignment
+        return tuple(sorted(self.engine.positions.assignment))
 
-    def position(self, partition: tuple[str, int]) -> int | None:
-        """The offset that comes next; None while it is not known."""
-        with self.engine.lock:
-            self.taker.settle()
-        return self.engine.positions[TopicPartition(*partition)].position
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics that are subscribed to, as far as they are known."""
+        return tuple(sorted(self._subscription.topics))
 
-    def lag(self) -> dict[TopicPartition, int | None]:
-        """How many offsets are in front of every position."""
-        return self.engine.positions.lag()
+    @property
+    def membership(self) -> Membership | None:
+        """The consumer as a member of its group; None while it is none."""
+        return None if self._member is None else self._member.membership
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this is in its group, for offsets in transactions."""
+        if self.config.group is None:
+            raise StateError("the consumer is in no group", hint="set group=")
+        if self.membership is None:
+            return GroupMetadata(self.config.group)
+        return self.membership.metadata()
+
+    def health(self) -> Health:
+        """How it is doing: ok, waiting, degraded or dead, why, and since when."""
+        return self._watchdog.look()
+
+    # ---- places
+
+    def seek(self, partition: Key, place: OffsetLike) -> None:
+        """Go on at an offset, "earliest", "latest", a time, or an age such as "-1h"."""
+        self._require_open()
+        self.engine.seek(_partition(partition), _place(place))
+
+    def seek_all(self, place: OffsetLike, *partitions: Key) -> None:
+        """Go on there in these partitions, or in all of them."""
+        self._require_open()
+        spec = _place(place)
+        for partition in partitions or self.assignment:
+            self.engine.seek(_partition(partition), spec)
 
     def skip_damaged(self) -> tuple[TopicPartition, ...]:
         """Go on behind damage that was raised; gives the partitions that had stopped at it."""
+        self._require_open()
         found = self.taker.damaged()
         for partition, place in found.items():
             self.engine.seek(partition, place)
         return tuple(found)
+
+    def pause(self, *partitions: Key) -> None:
+        """Hand out nothing of these for now; nothing of what they have is lost."""
+        self._require_open()
+        self.engine.pause([_partition(one) for one in partitions])
+
+    def resume(self, *partitions: Key) -> None:
+        """Go on with these where they were."""
+        self._require_open()
+        self.engine.resume([_partition(one) for one in partitions])
+
+    @property
+    def paused(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are paused."""
+        return self.engine.positions.paused
+
+    def position(self, partition: Key) -> int | None:
+        """The offset that comes next; None while it is not known."""
+        with self.engine.lock:
+            self.engine.settle()
+            return self.engine.positions[_partition(partition)].position
+
+    async def watermarks(self, partition: Key) -> tuple[int, int]:
+        """Where a partition begins and ends now, as far as the isolation lets read."""
+        where = _partition(partition)
+        first = await self.engine.places.list_offsets({where: "earliest"})
+        last = await self.engine.places.list_offsets(
+            {where: "latest"}, isolation=self.config.isolation
+        )
+        return first[where].offset or 0, last[where].offset or 0
+
+    async def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets are in front of every position, in one call.
+
+        A partition that has no position yet counts from its committed offset, or as a whole.
+        """
+        wanted = self.assignment
+        if not wanted:
+            return {}
+        ends = await self.engine.places.list_offsets(
+            dict.fromkeys(wanted, "latest"), isolation=self.config.isolation
+        )
+        begins = await self._positions_or_begins(wanted)
+        return {one: max((ends[one].offset or 0) - begins[one], 0) for one in wanted}
+
+    async def _positions_or_begins(
+        self, wanted: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        with self.engine.lock:
+            self.engine.settle()
+            known = {
+                one: cursor.position
+                for one in wanted
+                if one in self.engine.positions
+                and (cursor := self.engine.positions[one]).position is not None
+            }
+        missing = [one for one in wanted if one not in known]
+        if missing and self.config.group is not None:
+            stored = await self.engine.places.stored(missing, retries=None)
+            known |= {one: it.offset for one, it in stored.items() if it.offset is not None}
+        missing = [one for one in missing if one not in known]
+        if missing:
+            first = await self.engine.places.list_offsets(dict.fromkeys(missing, "earliest"))
+            known |= {one: first[one].offset or 0 for one in missing}
+        return {one: offset or 0 for one, offset in known.items()}
+
+    async def offsets_for_times(
+        self, times: Mapping[Key, OffsetLike]
+    ) -> dict[TopicPartition, OffsetResult]:
+        """The first offset at or after a time; ``offset`` is None where nothing is that new."""
+        places = {_partition(one): _place(place) for one, place in times.items()}
+        found = await self.engine.places.list_offsets(places, isolation=self.config.isolation)
+        return {TopicPartition(*one): result for one, result in found.items()}
+
+    # ---- commits
+
+    async def commit(self, what: Committed = None) -> None:
+        """Store offsets for the group, and wait until they are.
+
+        ``what`` is a record or an Arrow batch, which are done with, or offsets: a mapping of
+        partitions to the offset that comes next, or to (offset, metadata). None is everything that
+        was handed out.
+
+        Example::
+
+            await consumer.commit(record)
+            await consumer.commit({("orders", 0): 42})
+        """
+        self._require_open()
+        await self.commits.store(self._offsets(what))
+
+    def commit_nowait(self, what: Committed = None) -> asyncio.Future[None]:
+        """Store offsets in the background; the future says how that went."""
+        self._require_open()
+        return self.commits.store_soon(self._offsets(what))
+
+    def _offsets(self, what: Committed) -> Mapping[TopicPartition, CommittedOffset]:
+        self.group_metadata()
+        if what is None:
+            return self.commits.handed_out()
+        return as_offsets(what)
+
+    def consumed(self) -> Mapping[Key, CommittedOffset]:
+        """What ``commit()`` would store now."""
+        return dict(self.commits.handed_out().items())
+
+    async def committed(
+        self, partitions: Iterable[Key] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has stored; ``offset`` is None where that is nothing."""
+        self._require_open()
+        self.group_metadata()
+        wanted = self.assignment if partitions is None else [_partition(one) for one in partitions]
+        if not wanted:
+            return {}
+        return await self.engine.places.stored(wanted, retries=None)
 
     # ---- three ways to read
 
@@ -144,20 +356,25 @@ class AsyncConsumer(AwaitedIteration):
         timeout: float | None = 1.0,  # noqa: ASYNC109 - public name
         max_records: int | None = None,
     ) -> list[Record]:
-        """Up to ``max_records`` records, as soon as there are any; empty when the time passes."""
-        await self.ready()
-        most = self.config.max_poll_records if max_records is None else max_records
+        """Up to ``max_records`` records, as soon as there are any; empty when the time passes.
+
+        Passing trouble is not raised: events and ``health()`` tell of it.
+        """
+        self.begin()
+        most = self.config.max_poll_records if max_records is None else counted(max_records)
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not (found := await self.taker.records_beside(most)):
-            if not await self._wait(deadline):
-                break
+        with self._alone():
+            while not (found := await self.taker.records_beside(most)):
+                if not await self._wait(deadline):
+                    break
         return found
 
     async def _more(self) -> None:
         """Have a record for iteration."""
-        await self.ready()
-        while not await self.taker.refill_beside():
-            await self._wait(None)
+        self.begin()
+        with self._alone():
+            while not await self.taker.refill_beside():
+                await self._wait(None)
 
     async def batches(
         self,
@@ -166,18 +383,33 @@ class AsyncConsumer(AwaitedIteration):
         timeout: float | None = None,  # noqa: ASYNC109 - public name
         columns: Sequence[str] | None = None,
     ) -> AsyncIterator[pa.RecordBatch]:
-        """Arrow batches, each of one partition; ends when ``timeout`` passes without data."""
+        """Arrow batches, each of one partition; ends when ``timeout`` passes without data.
+
+        They are handed on as they come, never held back to be filled.
+        """
         import pyarrow as pa  # noqa: PLC0415 - only this needs it
 
-        await self.ready()
+        self.begin()
         while True:
             deadline = None if timeout is None else time.monotonic() + timeout
-            while (
-                rows := await self.taker.columns_beside(columns, max_records, max_bytes)
-            ) is None:
-                if not await self._wait(deadline):
-                    return
+            with self._alone():
+                while (
+                    rows := await self.taker.columns_beside(columns, max_records, max_bytes)
+                ) is None:
+                    if not await self._wait(deadline):
+                        return
             yield pa.record_batch(rows)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse two tasks at once: each would get a part of the records."""
+        if self._is_busy:
+            raise StateError("two tasks ask one consumer for data", hint="make one for each")
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._is_busy = False
 
     async def _wait(self, deadline: float | None) -> bool:
         """Until there may be more; False when the time is up."""
@@ -185,29 +417,76 @@ class AsyncConsumer(AwaitedIteration):
         if left is not None and left <= 0:
             return False
         await self.engine.inbox.wait_on_loop(left)
+        self._require_open()
         return True
 
     # ---- the end
 
+    def _require_open(self) -> None:
+        if self.is_closed:
+            raise StateError("the consumer is closed")
+
     async def close(self) -> None:
-        """Stop reading; more than once does no harm."""
-        if self._is_closed:
+        """Commit what was handed out, if the options say so, leave the group, and stop."""
+        await self.end(is_done=True)
+
+    async def end(self, *, is_done: bool) -> None:
+        """Close; with ``is_done`` the application is through with what it has, else it failed."""
+        if self.is_closed:
             return
-        self._is_closed = True
-        await self.engine.close()
-        self.taker.close()
-        if self._client is None:
-            await self._cluster.close()
+        self.is_closed = True
+        try:
+            await self._stop(is_done=is_done)
+        finally:
+            await self._watchdog.close()
+            await self.engine.close()
+            self.taker.close()
+            self.engine.interrupt()
+            if self._client is None:
+                await self._cluster.close()
+
+    async def _stop(self, *, is_done: bool) -> None:
+        """Give everything back."""
+        await self.watch.close()
+        await self.commits.close()
+        member, self._member = self._member, None
+        if member is None:
+            await self.commits.store_at_last(is_done=is_done)
+        else:
+            if self._joining is not None:
+                await self._joining
+            await member.leave(is_done=is_done)
+        await self.listeners.close()
+        self.engine.assign(())
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        await self.end(is_done=kind is None)
 
     def __del__(self) -> None:
-        if not getattr(self, "_is_closed", True) and self._cluster.has_connections:
+        if not getattr(self, "is_closed", True) and self._cluster.has_connections:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, 2, source=self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.config.client_id!r} of {self.config.bootstrap}>"
+
+
+def _partition(key: Key) -> TopicPartition:
+    try:
+        topic, number = key
+    except (TypeError, ValueError):
+        raise ConfigError(f"{key!r} is no partition", hint="give (topic, number)") from None
+    return TopicPartition(topic, number)
+
+
+def _place(place: OffsetLike) -> OffsetSpec:
+    return OffsetSpec.parse(place)
+
+
+def counted(number: int) -> int:
+    """A number of records to ask for, checked."""
+    if number < 1:
+        raise ConfigError(f"max_records={number} is below 1")
+    return number

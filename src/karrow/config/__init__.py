@@ -20,6 +20,7 @@ from karrow.config.properties import from_file, from_properties
 from karrow.config.sasl import Mechanism, MskIam, OAuthBearer, Plain, Scram, Token
 from karrow.config.secret import Secret
 from karrow.config.tls import TLS
+from karrow.config.workers import WorkerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,7 @@ __all__ = [
     "Secret",
     "Servers",
     "Token",
+    "WorkerConfig",
     "from_env",
     "from_file",
     "from_properties",

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from karrow.config.producer import Acks, AfterFork, Callbacks, Compression, Partitioner
     from karrow.config.sasl import Mechanism
     from karrow.config.tls import TLS
+    from karrow.config.workers import Columns
 
-__all__ = ["ClientOptions", "ConsumerOptions", "ProducerOptions"]
+__all__ = ["ClientOptions", "ConsumerOptions", "ProducerOptions", "WorkerOptions"]
 
 
 class ClientOptions(TypedDict, total=False):
@@ -252,3 +253,37 @@ class ConsumerOptions(ClientOptions, total=False):
 
     on_lost: Rebalanced | None
     """Called with the partitions that others may have already; None is on_revoked."""
+
+
+class WorkerOptions(ConsumerOptions, total=False):
+    """The options of WorkerConfig."""
+
+    threads: int
+    """How many callbacks without async may run at once."""
+
+    commit_interval: float | timedelta
+    """How long a commit that nobody waits for may wait for others."""
+
+    commit_threshold: int
+    """How many records may wait for such a commit."""
+
+    shutdown: float | timedelta
+    """How long a callback may go on when its partition is given back, or the group stops."""
+
+    max_restarts: int
+    """How many workers may be restarted within max_seconds; one more ends the group."""
+
+    max_seconds: float | timedelta
+    """The time in which restarts are counted."""
+
+    batch_records: int | None
+    """How many records a callback is given; None is max_poll_records, or all that came."""
+
+    batch_bytes: int | None
+    """How large an Arrow batch may be; None is what was fetched."""
+
+    columns: Columns | None
+    """The columns of Arrow batches; None is all of them."""
+
+    fetch_interval: float | timedelta
+    """How long a partition rests after its records were handled."""

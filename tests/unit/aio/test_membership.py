@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -13,154 +10,32 @@ import pytest
 import karrow
 from karrow import errors
 from karrow.aio.calls.base import Request
-from karrow.aio.groups import membership as module
+from karrow.aio.groups import member as module
 from karrow.aio.groups.assignment import Subscription
 from karrow.aio.groups.assignors import custom
 from karrow.aio.groups.leader import offered, received, understood
 from karrow.aio.groups.membership import Membership, MemberState
 from karrow.aio.groups.sticky import CooperativeSticky
-from karrow.config import ConsumerConfig
-from karrow.net.cluster import Cluster
 from karrow.types import GroupMember, GroupMetadata, TopicPartition
-
-GROUP = "g"
-TOPIC = "t"
-Partitions = frozenset[TopicPartition]
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a test that ends."""
-    asyncio.run(asyncio.wait_for(main, 30))
-
-
-def parts(*numbers: int, topic: str = TOPIC) -> Partitions:
-    """Partitions of the topic."""
-    return frozenset(TopicPartition(topic, number) for number in numbers)
-
-
-class Reader:
-    """An owner that notes what it hears; ``owners`` is shared, to see that none has two."""
-
-    def __init__(self, owners: dict[TopicPartition, Reader], *topics: str) -> None:
-        self.topics = frozenset(topics or (TOPIC,))
-        self.owners = owners
-        self.news: list[tuple[str, Partitions]] = []
-        self.errors: list[errors.KarrowError] = []
-        self.generations: list[int] = []
-        self.gate: asyncio.Event | None = None
-        self.begun = 0
-
-    def subscription(self) -> frozenset[str]:
-        return self.topics
-
-    def owned(self) -> Partitions:
-        return frozenset(one for one, owner in self.owners.items() if owner is self)
-
-    async def assigned(self, added: Partitions, generation: int) -> None:
-        await asyncio.sleep(0)
-        assert not added & self.owners.keys(), "owned twice"
-        self.owners.update(dict.fromkeys(added, self))
-        self.generations.append(generation)
-        self.news.append(("assigned", added))
-
-    async def revoking(self, gone: Partitions) -> None:
-        self.begun += 1
-        if self.gate is not None:
-            await self.gate.wait()
-        await asyncio.sleep(0)
-        self._remove("revoked", gone)
-
-    def lost(self, gone: Partitions) -> None:
-        self._remove("lost", gone)
-
-    def failed(self, error: errors.KarrowError) -> None:
-        self.errors.append(error)
-
-    def heard(self, what: str) -> list[Partitions]:
-        """The partitions of all news of a kind."""
-        return [partitions for kind, partitions in self.news if kind == what]
-
-    def _remove(self, what: str, gone: Partitions) -> None:
-        assert gone
-        assert gone <= self.owned()
-        for one in gone:
-            del self.owners[one]
-        self.news.append((what, gone))
-
-
-class Group:
-    """A broker with a topic, and members that come and go."""
-
-    def __init__(self, broker: karrow.AsyncBroker) -> None:
-        self.broker = broker
-        self.owners: dict[TopicPartition, Reader] = {}
-        self._stack = contextlib.AsyncExitStack()
-
-    async def member(self, *topics: str, **options: Any) -> tuple[Membership, Reader]:
-        """One that has been started."""
-        config = ConsumerConfig(
-            **{
-                "bootstrap": self.broker.bootstrap,
-                "group": GROUP,
-                "heartbeat_interval": 0.05,
-                "session_timeout": 10.0,
-                "retry_backoff": 0.02,
-                **options,
-            }
-        )
-        cluster = Cluster(config)
-        self._stack.push_async_callback(cluster.close)
-        reader = Reader(self.owners, *topics)
-        found = Membership(config, cluster, reader)
-        self._stack.push_async_callback(found.close)
-        await found.start()
-        return found, reader
-
-    def sent(self, api: str) -> list[Any]:
-        """The requests of a kind that the broker has seen."""
-        return [one for one in self.broker.requests if one.api == api]
-
-    async def close(self) -> None:
-        await self._stack.aclose()
-
-
-@contextlib.asynccontextmanager
-async def group(
-    partitions: int = 4, brokers: int = 1, version: str | None = None
-) -> AsyncIterator[Group]:
-    """A group without members."""
-    async with karrow.AsyncBroker(brokers, version=version) as broker:
-        broker.create_topic(TOPIC, partitions)
-        found = Group(broker)
-        try:
-            yield found
-        finally:
-            await found.close()
-
-
-async def until(condition: Callable[[], object], limit: float = 10.0) -> None:
-    """Wait for something to be so."""
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, "it never was"
-        await asyncio.sleep(0.01)
-
-
-def settled(*members: tuple[Membership, Reader]) -> Callable[[], bool]:
-    """All in one generation, and everything owned."""
-
-    def check() -> bool:
-        found = {member.generation for member, _ in members}
-        stable = all(member.state is MemberState.STABLE for member, _ in members)
-        return stable and len(found) == 1 and all(reader.owned() for _, reader in members)
-
-    return check
+from tests.membership import (
+    GROUP,
+    TOPIC,
+    Clock,
+    Pair,
+    Reader,
+    group,
+    parts,
+    run,
+    settled,
+    takes_over,
+    until,
+)
 
 
 def test_a_member_alone_leads_and_owns_everything() -> None:
     async def main() -> None:
         async with group() as g:
-            member, reader = await g.member()
+            member, reader = await g.join()
             await until(settled((member, reader)))
             assert reader.news == [("assigned", parts(0, 1, 2, 3))]
             assert member.is_leader
@@ -177,9 +52,9 @@ def test_a_member_alone_leads_and_owns_everything() -> None:
 def test_two_eager_members_share_and_give_up_everything_once() -> None:
     async def main() -> None:
         async with group() as g:
-            first = await g.member()
+            first = await g.join()
             await until(settled(first))
-            second = await g.member()
+            second = await g.join()
             await until(settled(first, second))
             assert first[1].owned() | second[1].owned() == parts(0, 1, 2, 3)
             assert len(first[1].owned()) == len(second[1].owned()) == 2
@@ -210,8 +85,8 @@ def test_members_share_and_leave_whatever_version_they_speak(
         async with group(version="4.3" if versions[0] == 9 else "2.8") as g:
             names = "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"
             speak(monkeypatch, dict(zip(names, versions, strict=True)))
-            first = await g.member(assignors=assignors)
-            second = await g.member(assignors=assignors)
+            first = await g.join(assignors=assignors)
+            second = await g.join(assignors=assignors)
             await until(lambda: len(g.owners) == 4 and settled(first, second)())
             await first[0].close()
             await until(lambda: second[1].owned() == parts(0, 1, 2, 3))
@@ -225,7 +100,7 @@ def test_an_instance_id_needs_a_broker_that_knows_it(monkeypatch: pytest.MonkeyP
     async def main() -> None:
         async with group(version="2.8") as g:
             speak(monkeypatch, {"JoinGroup": 4})
-            _, reader = await g.member(instance_id="one")
+            _, reader = await g.join(instance_id="one")
             await until(lambda: reader.errors)
             assert isinstance(reader.errors[0], errors.UnsupportedVersion)
 
@@ -235,7 +110,7 @@ def test_an_instance_id_needs_a_broker_that_knows_it(monkeypatch: pytest.MonkeyP
 def test_who_leaves_gives_back_and_the_other_gets_it_at_once() -> None:
     async def main() -> None:
         async with group() as g:
-            first, second = await g.member(), await g.member()
+            first, second = await g.join(), await g.join()
             await until(settled(first, second))
             had = first[1].owned()
             await first[0].leave("enough")
@@ -253,7 +128,7 @@ def test_who_leaves_gives_back_and_the_other_gets_it_at_once() -> None:
 def test_who_was_expired_has_lost_everything_and_joins_anew() -> None:
     async def main() -> None:
         async with group() as g:
-            member, reader = await g.member()
+            member, reader = await g.join()
             await until(settled((member, reader)))
             old = member.member_id
             assert g.broker.expire_session(group=GROUP) == 1
@@ -269,7 +144,7 @@ def test_a_coordinator_that_moves_costs_nothing() -> None:
     async def main() -> None:
         async with group(brokers=2) as g:
             g.broker.move_coordinator(GROUP, 1)
-            member, reader = await g.member()
+            member, reader = await g.join()
             await until(settled((member, reader)))
             generation = member.generation
             g.broker.move_coordinator(GROUP, 2)
@@ -284,9 +159,9 @@ def test_a_coordinator_that_moves_costs_nothing() -> None:
 def test_an_instance_that_is_replaced_fails_and_does_not_fight() -> None:
     async def main() -> None:
         async with group() as g:
-            first = await g.member(instance_id="one")
+            first = await g.join(instance_id="one")
             await until(settled(first))
-            second = await g.member(instance_id="one")
+            second = await g.join(instance_id="one")
             await until(lambda: first[1].errors)
             await until(settled(second))
             assert isinstance(first[1].errors[0], errors.FencedInstanceId)
@@ -298,26 +173,20 @@ def test_an_instance_that_is_replaced_fails_and_does_not_fight() -> None:
 
     # The second is there before the first has heard of it: for that moment both read.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Reader, "assigned", _takes_over)
+        patch.setattr(Reader, "assigned", takes_over)
         run(main())
-
-
-async def _takes_over(reader: Reader, added: Partitions, generation: int) -> None:
-    await until(lambda: not added & reader.owners.keys())
-    reader.owners.update(dict.fromkeys(added, reader))
-    reader.generations.append(generation)
 
 
 def test_a_static_member_keeps_its_place_when_it_is_closed() -> None:
     async def main() -> None:
         async with group() as g:
-            first = await g.member(instance_id="one")
+            first = await g.join(instance_id="one")
             await until(settled(first))
             generation = first[0].generation
             await first[0].close()
             assert first[1].heard("revoked") == [parts(0, 1, 2, 3)]
             assert not g.sent("LeaveGroup")
-            again = await g.member(instance_id="one")
+            again = await g.join(instance_id="one")
             await until(settled(again))
             assert again[0].generation == generation
             await again[0].leave("for good", for_good=True)
@@ -329,9 +198,9 @@ def test_a_static_member_keeps_its_place_when_it_is_closed() -> None:
 def test_cooperative_members_keep_what_they_have_and_own_nothing_twice() -> None:
     async def main() -> None:
         async with group(partitions=6) as g:
-            members: list[tuple[Membership, Reader]] = []
+            members: list[Pair] = []
             for _ in range(3):
-                members.append(await g.member(assignors="cooperative-sticky"))
+                members.append(await g.join(assignors="cooperative-sticky"))
                 number = len(members)
                 each = 6 // number
                 await until(
@@ -367,7 +236,7 @@ def test_the_id_that_was_given_is_kept_when_the_join_fails(
     async def main() -> None:
         async with group() as g:
             monkeypatch.setattr(Membership, "_join_group", noted)
-            member = await g.member()
+            member = await g.join()
             await until(settled(member))
             assert ids == ["", *[member[0].member_id] * 3]
 
@@ -377,10 +246,10 @@ def test_the_id_that_was_given_is_kept_when_the_join_fails(
 def test_a_join_may_take_longer_than_a_request() -> None:
     async def main() -> None:
         async with group() as g:
-            first = await g.member()
+            first = await g.join()
             await until(settled(first))
             gate = first[1].gate = asyncio.Event()
-            second = await g.member(request_timeout=0.6)
+            second = await g.join(request_timeout=0.6)
             await until(lambda: second[0].state is MemberState.JOINING)
             await asyncio.sleep(1.0)
             assert second[0].trouble is None
@@ -394,7 +263,7 @@ def test_a_join_may_take_longer_than_a_request() -> None:
 def test_who_does_not_poll_leaves_and_comes_back_with_the_next_poll() -> None:
     async def main() -> None:
         async with group() as g:
-            member, reader = await g.member(max_poll_interval=0.3, rebalance_timeout=10.0)
+            member, reader = await g.join(max_poll_interval=0.3, rebalance_timeout=10.0)
             await until(lambda: reader.heard("lost"))
             await until(lambda: g.sent("LeaveGroup"))
             assert isinstance(member.trouble, errors.StateError)
@@ -407,21 +276,12 @@ def test_who_does_not_poll_leaves_and_comes_back_with_the_next_poll() -> None:
     run(main())
 
 
-class Clock:
-    """Time, as the membership sees it."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.ahead
-
-
 def test_a_session_without_answers_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with group() as g:
             clock = Clock()
             monkeypatch.setattr(module, "time", clock)
-            member, reader = await g.member()
+            member, reader = await g.join()
             await until(settled((member, reader)))
             old = member.member_id
             clock.ahead = 10.5
@@ -441,7 +301,7 @@ def test_joins_that_fail_for_a_session_lose_what_was_kept(
         async with group() as g:
             clock = Clock()
             monkeypatch.setattr(module, "time", clock)
-            member, reader = await g.member(assignors="cooperative-sticky")
+            member, reader = await g.join(assignors="cooperative-sticky")
             await until(settled((member, reader)))
             g.broker.fail("JoinGroup", "COORDINATOR_NOT_AVAILABLE", times=1_000_000)
             member.rejoin("to see")
@@ -459,10 +319,10 @@ def test_joins_that_fail_for_a_session_lose_what_was_kept(
 def test_what_is_lost_while_the_owner_gives_up_a_part_is_lost_at_once() -> None:
     async def main() -> None:
         async with group() as g:
-            first = await g.member(assignors="cooperative-sticky")
+            first = await g.join(assignors="cooperative-sticky")
             await until(settled(first))
             gate = first[1].gate = asyncio.Event()
-            second = await g.member(assignors="cooperative-sticky")
+            second = await g.join(assignors="cooperative-sticky")
             await until(lambda: first[0]._told)
             going = first[0]._told
             assert g.broker.expire_session(group=GROUP, member=first[0].member_id) == 1
@@ -473,14 +333,14 @@ def test_what_is_lost_while_the_owner_gives_up_a_part_is_lost_at_once() -> None:
             assert first[1].heard("revoked")[0] == going
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Reader, "assigned", _takes_over)  # the broker did not wait for the first
+        patch.setattr(Reader, "assigned", takes_over)  # the broker did not wait for the first
         run(main())
 
 
 def test_the_leader_divides_anew_when_topics_come() -> None:
     async def main() -> None:
         async with group() as g:
-            member = await g.member(TOPIC, "later", metadata_max_age=0.2)
+            member = await g.join(TOPIC, "later", metadata_max_age=0.2)
             await until(settled(member))
             g.broker.create_topic("later", 2)
             await until(lambda: member[1].owned() >= parts(0, 1, topic="later"))
@@ -492,7 +352,7 @@ def test_the_leader_divides_anew_when_topics_come() -> None:
 def test_the_leader_divides_anew_when_topics_grow() -> None:
     async def main() -> None:
         async with group(partitions=2) as g, karrow.AsyncAdmin(g.broker.bootstrap) as admin:
-            member = await g.member(metadata_max_age=0.2, assignors="cooperative-sticky")
+            member = await g.join(metadata_max_age=0.2, assignors="cooperative-sticky")
             await until(settled(member))
             await admin.create_partitions({TOPIC: 3})
             await until(lambda: member[1].owned() == parts(0, 1, 2))
@@ -505,7 +365,7 @@ def test_another_subscription_takes_away_and_gives() -> None:
     async def main() -> None:
         async with group(partitions=2) as g:
             g.broker.create_topic("u", 2)
-            member, reader = await g.member(assignors="cooperative-sticky")
+            member, reader = await g.join(assignors="cooperative-sticky")
             await until(settled((member, reader)))
             reader.topics = frozenset({"u"})
             member.rejoin("the subscription has changed")
@@ -519,7 +379,7 @@ def test_a_join_whose_connection_breaks_is_repeated() -> None:
     async def main() -> None:
         async with group() as g:
             g.broker.close("JoinGroup", times=1)
-            member = await g.member()
+            member = await g.join()
             await until(lambda: member[0].trouble is not None)
             await until(settled(member))
 
@@ -530,7 +390,7 @@ def test_a_refusal_for_good_reaches_the_owner() -> None:
     async def main() -> None:
         async with group() as g:
             g.broker.fail("JoinGroup", "GROUP_AUTHORIZATION_FAILED", times=1)
-            member, reader = await g.member()
+            member, reader = await g.join()
             await until(lambda: reader.errors)
             assert isinstance(reader.errors[0], errors.GroupAuthorizationFailed)
             assert member.state is MemberState.FAILED
@@ -547,11 +407,11 @@ def test_an_assignor_or_owner_that_raises_is_no_silent_end() -> None:
 
     async def main() -> None:
         async with group() as g:
-            _, reader = await g.member(assignors=[custom("broken", broken)])
+            _, reader = await g.join(assignors=[custom("broken", broken)])
             await until(lambda: reader.errors)
             assert "ZeroDivisionError" in str(reader.errors[0])
             await until(lambda: g.sent("LeaveGroup"))  # others need not wait
-            member, other = await g.member()
+            member, other = await g.join()
             other.owners = {TopicPartition(TOPIC, 0): reader}
             await until(lambda: other.errors)
             assert "owned twice" in str(other.errors[0])
@@ -563,10 +423,10 @@ def test_an_assignor_or_owner_that_raises_is_no_silent_end() -> None:
 def test_heartbeats_go_on_while_the_owner_takes_its_time() -> None:
     async def main() -> None:
         async with group() as g:
-            first = await g.member()
+            first = await g.join()
             await until(settled(first))
             first[1].gate = asyncio.Event()
-            second = await g.member()
+            second = await g.join()
             await until(lambda: first[0]._telling)
             before = len(g.sent("Heartbeat"))
             await until(lambda: len(g.sent("Heartbeat")) > before + 2)
@@ -580,10 +440,10 @@ def test_heartbeats_go_on_while_the_owner_takes_its_time() -> None:
 def test_leaving_ends_a_join_that_is_held_and_waits_for_the_owner() -> None:
     async def main() -> None:
         async with group() as g:
-            first = await g.member()
+            first = await g.join()
             await until(settled(first))
             gate = first[1].gate = asyncio.Event()
-            second = await g.member()
+            second = await g.join()
             await until(lambda: first[0]._telling)
             await until(lambda: second[0].state is MemberState.JOINING)
             await asyncio.wait_for(second[0].close(), 2)
@@ -603,7 +463,7 @@ def test_leaving_ends_a_join_that_is_held_and_waits_for_the_owner() -> None:
 def test_leaving_that_is_cancelled_still_leaves() -> None:
     async def main() -> None:
         async with group() as g:
-            member, reader = await g.member()
+            member, reader = await g.join()
             await until(settled((member, reader)))
             reader.gate = asyncio.Event()
             closing = asyncio.create_task(member.close())
@@ -621,7 +481,7 @@ def test_leaving_that_is_cancelled_still_leaves() -> None:
 def test_a_refused_commit_counts_only_in_its_generation() -> None:
     async def main() -> None:
         async with group() as g:
-            member, reader = await g.member()
+            member, reader = await g.join()
             await until(settled((member, reader)))
             member.refused(errors.UnknownMemberId(), GroupMetadata(GROUP, 0, "other"))
             assert reader.owned()

@@ -3,50 +3,60 @@
 Rules:
 - One lock guards the positions and the inbox: the loop holds it while an answer is read, the
   application while it takes data. So no data of a partition comes out that was taken away before.
-- A partition without an offset gets one: what its group has committed (the group's part), else
-  ``start``. A place that only a broker can tell is asked for, again and again while that fails for a
-  moment.
 - What only the application can decide is raised where it asks for data: an offset out of range
-  without a policy, a truncated log, a damaged batch, a refusal.
+  without a policy, a truncated log, a damaged batch, a refusal. Each of them once, but for what
+  ends the consumer, which is raised every time.
+- Who asks for more is done with what it was handed. A partition is drained when that is so of its
+  data; before that nobody else may have it, unless the application takes too long.
+- Whatever the application must not miss between two records raises ``attention``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from karrow.aio._reading import Attention
-from karrow.aio.calls.offsets import OffsetCalls
 from karrow.aio.consuming.fetcher import Fetcher
 from karrow.aio.consuming.inbox import Inbox
-from karrow.aio.consuming.positions import Fetch, LookUp, Positions, Reset
-from karrow.errors import KarrowError, OffsetOutOfRange, StateError
-from karrow.types import OffsetSpec, TopicPartition
+from karrow.aio.consuming.places import Places
+from karrow.aio.consuming.positions import Fetch, Positions
+from karrow.errors import KarrowError, OffsetOutOfRange
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.chunk import Chunk
     from karrow.config import ConsumerConfig
     from karrow.net.cluster import Cluster
+    from karrow.types import OffsetSpec, TopicPartition
 
 
-class Engine(OffsetCalls):
-    """The data of one consumer."""
+class Engine:
+    """The data of one consumer.
 
-    _config: ConsumerConfig
+    ``fatal`` is what has ended it. ``may_hand_out`` is asked before data goes out, ``on_poll`` is
+    called when the application asks for some; both from any thread. ``settle`` brings positions up
+    to date with what the application goes through by itself.
+    """
 
     def __init__(self, config: ConsumerConfig, cluster: Cluster) -> None:
-        super().__init__(config, cluster)
+        self._config = config
         self.lock = threading.RLock()
+        self.attention = Attention()
         self.positions = Positions(committed_only=config.isolation == "read_committed")
         self.inbox = Inbox()
-        self.attention = Attention()
+        self.places = Places(config, cluster, self)
         self.fetcher = Fetcher(
             config, cluster, self.positions, self.inbox, on_out_of_range=self._out_of_range
         )
+        self.fatal: KarrowError | None = None
+        self.may_hand_out: Callable[[], bool] = _always
+        self.on_poll: Callable[[], object] = _nothing
+        self.settle: Callable[[], object] = _nothing
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._finding: asyncio.Task[None] | None = None
+        self._drains: list[asyncio.Future[None]] = []
 
     def start(self) -> None:
         """Belong to the running loop."""
@@ -61,6 +71,18 @@ class Engine(OffsetCalls):
             self.positions.assign(partitions)
         self.changed()
 
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these too."""
+        with self.lock:
+            self.positions.add(partitions)
+        self.changed()
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these no more."""
+        with self.lock:
+            self.positions.remove(partitions)
+        self.changed()
+
     def seek(self, partition: TopicPartition, place: OffsetSpec) -> None:
         """Go on somewhere else."""
         with self.lock:
@@ -71,7 +93,7 @@ class Engine(OffsetCalls):
         """Hand out nothing of these."""
         with self.lock:
             self.positions.pause(partitions)
-            self.attention.wanted = True
+        self.attention.wanted = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Go on with these."""
@@ -82,51 +104,23 @@ class Engine(OffsetCalls):
     def changed(self) -> None:
         """Something is other than before: find offsets, fetch, wake whoever waits."""
         with self.lock:
-            self.attention.wanted = True
-            self._begin_at_start(self.positions.to_look_up())
-            if self.positions.to_reset() and self._finding is None:
-                self._finding = asyncio.create_task(self._find(), name="karrow offsets")
+            self.places.look()
             self.fetcher.changed()
-            self.inbox.nudge()
+        self.interrupt()
 
-    def _begin_at_start(self, waiting: list[LookUp]) -> None:
-        spec = self._config.start_spec
-        for asked in waiting:
-            if spec is None:
-                text = "there is no committed offset, and start is 'none'"
-                self.positions.stop(asked.partition, asked.epoch)
-                self.inbox.fail(StateError(text, topic=asked.partition.topic))
-            else:
-                self.positions.reset_to(asked.partition, spec)
+    def interrupt(self) -> None:
+        """Have the application look up, whether it waits for data or goes through some."""
+        self.attention.wanted = True
+        self.inbox.nudge()
 
-    async def _find(self) -> None:
-        """Ask where places are, until all are known."""
-        try:
-            while asked := self.positions.to_reset():
-                await self._find_once(asked)
-        except Exception as error:  # noqa: BLE001 - it must not stop in silence
-            known = error if isinstance(error, KarrowError) else StateError(str(error))
-            self.inbox.fail(known)
-        finally:
-            self._finding = None
-        self.changed()
+    def hurry(self) -> None:
+        """Have those look again who wait for the application to be done."""
+        self._look_at_drains()
 
-    async def _find_once(self, asked: list[Reset]) -> None:
-        places = {one.partition: one.spec for one in asked}
-        try:
-            found = await self.list_offsets(places, isolation=self._config.isolation)
-            unknown = {one: "latest" for one in places if found[one].offset is None}
-            ends = await self.list_offsets(unknown) if unknown else {}
-        except KarrowError as error:
-            if not error.retriable:
-                raise
-            return
-        with self.lock:
-            for one in asked:
-                offset = found[one.partition].offset
-                if offset is None:  # nothing is that new: wait for what comes
-                    offset = ends[one.partition].offset
-                self.positions.found(one, offset or 0)
+    def fail(self, error: KarrowError) -> None:
+        """Nothing goes on: every request for data raises this from now on."""
+        self.fatal = error
+        self.interrupt()
 
     def _out_of_range(self, asked: Fetch) -> None:
         spec = self._config.out_of_range_spec(asked.partition, asked.offset)
@@ -149,17 +143,20 @@ class Engine(OffsetCalls):
     def take(self, *, raises: bool = True) -> Chunk | None:
         """The next data that may be handed out; raises what the application has to hear."""
         with self.lock:
-            return self.inbox.take(self._may_have, raises=raises)
+            chunk = self.inbox.take(self._may_have, raises=raises)
+            if chunk is None and raises and self.fatal is not None:
+                raise copy.copy(self.fatal)
+            return chunk
 
     def _may_have(self, chunk: Chunk) -> bool | None:
         if not self.positions.is_current(chunk.partition, chunk.epoch):
             return None
-        return self.positions.may_hand_out(chunk.partition, chunk.epoch)
+        return self.may_go_on(chunk)
 
     def hand_out(self, chunk: Chunk, next_offset: int, *, is_through: bool) -> bool:
         """Data of a chunk up to an offset is given to the application; False if it must not be."""
         with self.lock:
-            is_current = self.positions.handed_out(
+            is_current = self.may_hand_out() and self.positions.handed_out(
                 chunk.partition,
                 chunk.epoch,
                 next_offset,
@@ -172,13 +169,16 @@ class Engine(OffsetCalls):
 
     def asked_for_more(self) -> None:
         """The application is done with what it was handed."""
+        self.on_poll()
         with self.lock:
             self.positions.asked_for_more()
+        if self._drains and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._look_at_drains)
 
     def may_go_on(self, chunk: Chunk) -> bool:
         """Whether more of a chunk that was taken may be handed out."""
         with self.lock:
-            return self.positions.may_hand_out(chunk.partition, chunk.epoch)
+            return self.may_hand_out() and self.positions.may_hand_out(chunk.partition, chunk.epoch)
 
     def lay_back(self, chunk: Chunk) -> None:
         """Keep the rest of a chunk for later, if it is worth anything."""
@@ -191,9 +191,36 @@ class Engine(OffsetCalls):
         with self.lock:
             return self.positions.stop(chunk.partition, chunk.epoch)
 
+    # ---- draining
+
+    async def drained(
+        self, partitions: Iterable[TopicPartition], unless: Callable[[], bool]
+    ) -> None:
+        """Until the application is done with everything that it was handed of these."""
+        wanted = frozenset(partitions)
+        while not (self.positions.is_drained(wanted) or unless()):
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._drains.append(waiting)
+            self.interrupt()
+            if self.positions.is_drained(wanted):  # by another thread, just now
+                return
+            await waiting
+
+    def _look_at_drains(self) -> None:
+        waiting, self._drains = self._drains, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
     async def close(self) -> None:
         """Stop."""
-        if self._finding is not None:
-            self._finding.cancel()
-            await asyncio.gather(self._finding, return_exceptions=True)
+        await self.places.close()
         await self.fetcher.close()
+
+
+def _always() -> bool:
+    return True
+
+
+def _nothing() -> None:
+    return None

@@ -74,6 +74,8 @@ class Fetcher(Calls):
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._signals: dict[int, asyncio.Event] = {}
         self._asked: dict[TopicPartition, int] = {}
+        # What keeps partitions from being fetched, while it is tried again.
+        self.troubles: dict[TopicPartition, KarrowError] = {}
         self._resting: dict[TopicPartition, tuple[float, int]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._stale: set[str] = set()
@@ -316,6 +318,7 @@ class Fetcher(Calls):
             self._refused(asked, error, broker_id)
             return
         self._resting.pop(asked.partition, None)
+        self.troubles.pop(asked.partition, None)
         if item.preferred_read_replica >= 0:
             until = time.monotonic() + self._config.metadata_max_age
             self.positions.prefer(asked, item.preferred_read_replica, until)
@@ -367,6 +370,8 @@ class Fetcher(Calls):
         now = time.monotonic()
         for fetch in asked:
             partition = fetch.partition
+            if partition in self.positions:
+                self.troubles[partition] = error
             _, failures = self._resting.get(partition, (0.0, 0))
             self._resting[partition] = (now + self._pause(failures), failures + 1)
             self._cluster.learn(error, Node.leader(*partition), broker_id)

@@ -57,7 +57,7 @@ class Inbox:
         ``may_have`` gives None for a chunk that is worthless, which is dropped. Without ``raises``
         an error stays, and so does everything behind it.
         """
-        self._seen = self._changes
+        self.look()
         passed: list[Chunk | KarrowError] = []
         try:
             while self._items:
@@ -85,6 +85,10 @@ class Inbox:
         waiters, self._waiters = self._waiters, []
         for wake in waiters:
             wake()
+
+    def look(self) -> None:
+        """Have seen everything that has changed so far."""
+        self._seen = self._changes
 
     @property
     def has_news(self) -> bool:

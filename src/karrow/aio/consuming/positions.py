@@ -166,6 +166,14 @@ class Cursor:
             end = self.watermarks.last_stable
         return max(end - self.position, 0)
 
+    @property
+    def waits_for_transactions(self) -> bool:
+        """Whether there is more, but of a transaction that nobody has ended."""
+        marks = self.watermarks
+        if marks is None or marks.last_stable is None:
+            return False
+        return self.position == marks.last_stable < marks.high
+
 
 class Positions:
     """All partitions of a consumer.
@@ -196,6 +204,10 @@ class Positions:
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The partitions, in the order in which they came."""
         return tuple(self._cursors)
+
+    def cursors(self) -> list[Cursor]:
+        """The notes on all of them, to look at."""
+        return list(self._cursors.values())
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
@@ -481,6 +493,11 @@ class Positions:
         for cursor in self._unconsumed:
             cursor.consumed, cursor.consumed_epoch = cursor.position, cursor.position_epoch
         self._unconsumed.clear()
+
+    def is_drained(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the application is done with all that it was handed of these."""
+        wanted = set(partitions)
+        return not any(cursor.partition in wanted for cursor in list(self._unconsumed))
 
     def stop(self, partition: TopicPartition, epoch: int) -> bool:
         """The next data cannot be read: hand out nothing before a seek; False if it is too late."""

@@ -1,10 +1,11 @@
-"""What a member of a classic group asks of its coordinator: the requests and how answers are read.
+"""What members of groups ask of their coordinator: how, and the requests of classic groups.
 
 Rules:
 - Each of them is sent once; whether and when it is sent again is up to the membership. After a
   failure that may mean so, the coordinator is looked for again with the next one.
-- Joins and syncs are held by the broker and travel alone. Heartbeats have the coordinator's
-  connection, on which nothing is held, so they are never late because of something else.
+- Joins and syncs of classic groups are held by the broker and travel alone. Heartbeats have the
+  coordinator's connection, on which nothing is held, so they are never late because of something
+  else.
 - A join may take as long as the group has for it, and a little more; ``request_timeout`` would cut
   it off in every rebalance that takes its time.
 """
@@ -47,7 +48,7 @@ class IdGiven(NamedTuple):
 
 
 class CoordinatorCalls(Calls):
-    """The requests, each sent once."""
+    """A request to the coordinator, sent once."""
 
     _config: ConsumerConfig
 
@@ -57,6 +58,18 @@ class CoordinatorCalls(Calls):
             raise ConfigError("a member needs the option group")
         self.group = config.group
         self._to = Node.coordinator(config.group)
+
+    async def _once(self, request: Request, read: Callable[[Reply], T]) -> T:
+        reply = await self._send(request)
+        try:
+            return read(reply)
+        except KarrowError as error:
+            self._cluster.learn(error, request.to, reply.connection.peer.broker_id)
+            raise
+
+
+class ClassicCalls(CoordinatorCalls):
+    """The requests of classic groups."""
 
     async def _join_group(
         self, member_id: str, protocols: Iterable[tuple[str, bytes]], reason: str
@@ -159,14 +172,6 @@ class CoordinatorCalls(Calls):
             Request(name, self._to, body, limit=limit, most=most),
             lambda reply: checked(reply, name, read, group=self.group),
         )
-
-    async def _once(self, request: Request, read: Callable[[Reply], T]) -> T:
-        reply = await self._send(request)
-        try:
-            return read(reply)
-        except KarrowError as error:
-            self._cluster.learn(error, request.to, reply.connection.peer.broker_id)
-            raise
 
 
 def _joined(reply: Reply, group: str) -> JoinedGroup:

@@ -1,0 +1,114 @@
+"""The application's functions for rebalances: on_assigned, on_revoked, on_lost.
+
+Rules:
+- They are called one after the other, in the order of what happened.
+- An AsyncConsumer calls them on the loop, and awaits what they return. A Consumer calls them in the
+  thread of the application, while that polls or closes: until then the rebalance waits.
+- One that raises does not harm the rebalance; the application hears of it when it next polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from karrow.errors import CallbackError
+
+if TYPE_CHECKING:
+    from karrow.aio.consuming.engine import Engine
+    from karrow.config import ConsumerConfig
+    from karrow.config.consumer import Rebalanced
+    from karrow.types import TopicPartition
+
+
+class Listeners:
+    """Tells the application.
+
+    ``in_thread`` has it told in its own thread, by ``run_errands``.
+    """
+
+    def __init__(self, config: ConsumerConfig, engine: Engine) -> None:
+        self.in_thread = False
+        self._on_assigned = config.on_assigned
+        self._on_revoked = config.on_revoked
+        self._on_lost = config.on_lost or config.on_revoked
+        self._engine = engine
+        self._turn = asyncio.Lock()
+        self._errands: deque[Callable[[], None]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions have come."""
+        await self._tell("on_assigned", self._on_assigned, partitions)
+
+    async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions are given back."""
+        await self._tell("on_revoked", self._on_revoked, partitions)
+
+    def lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions are gone; nobody waits for the application here."""
+        told = self._tell("on_lost", self._on_lost, partitions)
+        task = asyncio.create_task(told, name="karrow on_lost")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tell(
+        self, name: str, listener: Rebalanced | None, partitions: Iterable[TopicPartition]
+    ) -> None:
+        if listener is None:
+            return
+        about = sorted(partitions)
+        async with self._turn:
+            if self.in_thread:
+                await self._as_errand(lambda: self._call(name, listener, about))
+            elif inspect.isawaitable(answer := self._call(name, listener, about)):
+                try:
+                    await answer
+                except Exception as error:  # noqa: BLE001 - the application's own
+                    self._engine.inbox.fail(_raised(name, error))
+
+    def _call(self, name: str, listener: Rebalanced, about: list[TopicPartition]) -> object:
+        try:
+            return listener(about)
+        except Exception as error:  # noqa: BLE001 - the application's own
+            self._engine.inbox.fail(_raised(name, error))
+            return None
+
+    # ---- in the application's thread
+
+    async def _as_errand(self, call: Callable[[], object]) -> None:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        def errand() -> None:
+            try:
+                if not done.cancelled():
+                    call()
+            finally:
+                loop.call_soon_threadsafe(finish)
+
+        self._errands.append(errand)
+        self._engine.interrupt()
+        await done
+
+    def run_errands(self) -> None:
+        """Do what waits for the application's thread, which is this one."""
+        while self._errands:
+            self._errands.popleft()()
+
+    async def close(self) -> None:
+        """Wait for what the application is told of losses."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _raised(name: str, error: Exception) -> CallbackError:
+    found = CallbackError(f"{name} raised {type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found

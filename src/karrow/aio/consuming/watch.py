@@ -1,0 +1,122 @@
+"""Keeps an eye on the topics of a consumer: those that match a pattern, and partitions that come.
+
+Rules:
+- A consumer without a group reads all partitions of its topics. Those it finds first begin at
+  ``start``; what comes later is new as a whole and is read from its beginning.
+- In a group it is the leader who watches partitions, and the broker with the new protocol; here
+  only patterns of the classic protocol are looked after, whose members match for themselves.
+- A topic that does not exist is asked for again and again. Without a group the application hears of
+  it once, when it has been missing for a moment: topics are not everywhere at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from karrow.aio.calls.base import Calls
+from karrow.errors import KarrowError, StateError, UnknownTopicOrPartition
+from karrow.net.retry import is_consumer_group_retriable
+from karrow.types import ClusterMetadata, OffsetSpec, TopicPartition
+
+if TYPE_CHECKING:
+    from karrow.aio.consuming.engine import Engine
+    from karrow.aio.consuming.subscription import Subscription
+    from karrow.config import ConsumerConfig
+    from karrow.net.cluster import Cluster
+
+# How often a topic may be missing before that is an error, and how long to wait after that.
+PATIENCE = 4
+MISSING_PAUSE = 5.0
+
+
+class Watch(Calls):
+    """Looks at topics from time to time; ``trouble`` is why it cannot."""
+
+    _config: ConsumerConfig
+
+    def __init__(self, config: ConsumerConfig, cluster: Cluster, engine: Engine) -> None:
+        super().__init__(config, cluster)
+        self.trouble: KarrowError | None = None
+        self._engine = engine
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it looks at anything."""
+        return self._task is not None
+
+    def start(self, subscription: Subscription, rejoin: Callable[[str], object] | None) -> None:
+        """Watch the topics of a subscription; ``rejoin`` is how a group hears of others."""
+        self._task = asyncio.create_task(self._repeat(subscription, rejoin), name="karrow topics")
+
+    async def _repeat(
+        self, subscription: Subscription, rejoin: Callable[[str], object] | None
+    ) -> None:
+        try:
+            failures = 0
+            while True:
+                try:
+                    known = await self._look(subscription)
+                    if rejoin is None:
+                        self._read_all(subscription, known)
+                    elif subscription.match(known):
+                        rejoin("other topics match the pattern")
+                except KarrowError as error:
+                    self._failed(error, failures)
+                    failures += 1
+                    await asyncio.sleep(min(self._pause(failures), MISSING_PAUSE))
+                else:
+                    self.trouble, failures = None, 0
+                    await asyncio.sleep(self._config.metadata_max_age)
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            broken = StateError(f"watching topics broke: {type(error).__name__}: {error}")
+            broken.__cause__ = error
+            self._engine.fail(broken)
+
+    async def _look(self, subscription: Subscription) -> ClusterMetadata:
+        wanted = None if subscription.pattern is not None else subscription.names
+        return await self._cluster.refresh(wanted)
+
+    def _read_all(self, subscription: Subscription, known: ClusterMetadata) -> None:
+        """Have all partitions; raises if a topic that was named is not there."""
+        subscription.match(known)
+        missing: KarrowError | None = None
+        found: list[TopicPartition] = []
+        for name in sorted(subscription.topics):
+            topic = known.topics.get(name)
+            if topic is None or topic.error is not None:
+                unknown = UnknownTopicOrPartition("there is no such topic", topic=name)
+                missing = unknown if topic is None else topic.error
+            else:
+                found += [TopicPartition(name, number) for number in sorted(topic.partitions)]
+        self._add(found)
+        if missing is not None:
+            raise missing
+
+    def _add(self, found: list[TopicPartition]) -> None:
+        positions = self._engine.positions
+        new = [one for one in found if one not in positions]
+        known_topics = {topic for topic, _ in positions.assignment}
+        with self._engine.lock:
+            positions.add(new)
+            for one in new:
+                if one.topic in known_topics:
+                    positions.reset_to(one, OffsetSpec.parse("earliest"))
+        if new:
+            self._engine.changed()
+
+    def _failed(self, error: KarrowError, failures: int) -> None:
+        self.trouble = error
+        if not is_consumer_group_retriable(error):
+            self._engine.fail(error)
+        elif failures == PATIENCE and isinstance(error, UnknownTopicOrPartition):
+            self._engine.inbox.fail(error)
+
+    async def close(self) -> None:
+        """Watch no more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
