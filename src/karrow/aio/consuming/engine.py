@@ -49,7 +49,14 @@ class Engine:
         self.inbox = Inbox()
         self.places = Places(config, cluster, self)
         self.fetcher = Fetcher(
-            config, cluster, self.positions, self.inbox, on_out_of_range=self._out_of_range
+            config,
+            cluster,
+            self.positions,
+            self.inbox,
+            lock=self.lock,
+            on_out_of_range=self._out_of_range,
+            on_recreated=self._recreated,
+            on_full=self._make_room,
         )
         self.fatal: KarrowError | None = None
         self.may_hand_out: Callable[[], bool] = _always
@@ -137,6 +144,19 @@ class Engine:
         else:
             self.positions.reset_to(asked.partition, spec)
             self.changed()
+
+    def _recreated(self, topic: str) -> None:
+        """A topic was deleted and made again: begin as if it had just been assigned."""
+        with self.lock:
+            for partition in self.positions.assignment:
+                if partition.topic == topic:
+                    self.positions.recreated(partition)
+        asyncio.get_running_loop().call_soon(self.changed)
+
+    def _make_room(self) -> None:
+        """The buffer is full: what is paused can be fetched again."""
+        self.settle()
+        self.positions.drop_paused()
 
     # ---- data
 

@@ -285,6 +285,12 @@ class Positions:
         for cursor in [self[partition] for partition in partitions]:
             cursor.is_paused = False
 
+    def drop_paused(self) -> None:
+        """Have nothing waiting of those that are paused; it is fetched again when they go on."""
+        for cursor in self._cursors.values():
+            if cursor.is_paused and cursor.buffered_bytes:
+                self._drop_data(cursor)
+
     # ---- what is to be asked
 
     def to_look_up(self) -> list[LookUp]:
