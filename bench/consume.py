@@ -49,7 +49,7 @@ LATENCIES = 1_000
 MEBIBYTE = 1 << 20
 FETCH_BYTES = 4 * MEBIBYTE
 CODECS = ("lz4", "zstd")
-TOPICS = {None: "plain", **{codec: codec for codec in CODECS}}
+TOPICS: dict[str | None, str] = {None: "plain", **{codec: codec for codec in CODECS}}
 LATENT = "latent"
 
 # The work: read so many records from the beginning on.
@@ -251,7 +251,7 @@ def aiokafka_iterate(codec: str | None = None) -> Run:
     mine = [aiokafka.TopicPartition(*one) for one in partitions(codec)]
 
     async def started() -> Any:
-        theirs = aiokafka.AIOKafkaConsumer(
+        theirs: Any = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=bootstrap(),
             enable_auto_commit=False,
             max_partition_fetch_bytes=FETCH_BYTES,

@@ -54,8 +54,10 @@ class Engine:
             cluster,
             self.positions,
             self.inbox,
+            lock=self.lock,
             on_out_of_range=self._out_of_range,
             on_recreated=self._recreated,
+            on_full=self._make_room,
         )
         self.fatal: KarrowError | None = None
         self.may_hand_out: Callable[[], bool] = _always
@@ -144,27 +146,36 @@ class Engine:
             self.positions.reset_to(asked.partition, spec)
             self.changed()
 
-    def _recreated(self, asked: Fetch) -> None:
+    def _recreated(self, topic: str) -> None:
         """A topic was deleted and made again: its offsets are others, and all of it is new."""
-        topic, number = asked.partition
-        policy = self._config.out_of_range
+        with self.lock:
+            for partition in self.positions.assignment:
+                if partition.topic == topic:
+                    self._begin_again(partition)
+        asyncio.get_running_loop().call_soon(self.changed)
+
+    def _begin_again(self, partition: TopicPartition) -> None:
+        offset = self.positions[partition].position or 0
+        self.positions.recreated(partition)
         spec: OffsetSpec | None = OffsetSpec.parse("earliest")
-        if policy is not None:
-            spec = self._config.out_of_range_spec(asked.partition, asked.offset)
-        self.positions.recreated(asked.partition)
+        if self._config.out_of_range is not None:
+            spec = self._config.out_of_range_spec(partition, offset)
         if spec is not None:
-            self.positions.reset_to(asked.partition, spec)
-        elif self.positions.stop(asked.partition, self.positions[asked.partition].epoch):
+            self.positions.reset_to(partition, spec)
+        elif self.positions.stop(partition, self.positions[partition].epoch):
             self.inbox.fail(
                 OffsetOutOfRange(
-                    "the topic was deleted and made again, which makes offset "
-                    f"{asked.offset} another one",
+                    f"the topic was deleted and made again: offset {offset} is another one now",
                     hint="seek, or say where to go on with out_of_range=",
-                    topic=topic,
-                    partition=number,
+                    topic=partition.topic,
+                    partition=partition.partition,
                 )
             )
-        asyncio.get_running_loop().call_soon(self.changed)
+
+    def _make_room(self) -> None:
+        """The buffer is full: what is paused can be fetched again."""
+        self.settle()
+        self.positions.drop_paused()
 
     # ---- data
 
@@ -191,7 +202,7 @@ class Engine:
                 chunk.leader_epoch,
                 released=chunk.size if is_through else 0,
             )
-        if is_through and self._loop is not None:
+        if is_through and self.fetcher.waits_for_room and self._loop is not None:
             self._loop.call_soon_threadsafe(self.fetcher.changed)
         return is_current
 

@@ -4,8 +4,16 @@ Rules:
 - Each broker has a worker with a connection of its own, since a broker holds fetches back. A fetch
   names every partition of its broker that wants data and has room; the next one leaves as soon as
   the answer's batch headers were walked, before anything is decoded.
-- A partition is in one fetch at a time, also while its leader moves.
-- Nothing is asked for while the buffer is full, nor for a partition that has enough waiting.
+- A partition is in one fetch at a time, also while its leader moves. After a seek it is another
+  one, which need not wait for the first.
+- What is wanted while a fetch waits at its broker for data (after a seek, or when there is room
+  again) is asked for on a second connection, for a short time each, until that fetch is back.
+- Nothing is asked for while the buffer is full, nor for a partition that has enough waiting. What
+  the application has decompressed counts. Whoever makes room tells, if somebody waits for it. Data
+  of paused partitions does not stand in the way of others: it is dropped, to be fetched again.
+- An answer without news that came at once is not asked for again at once.
+- A fetch session that its broker does not know any more is begun anew, without a pause.
+- A replica that is nearer (KIP-392) is asked while it is known and answers; then the leader.
 - What a broker says of a partition changes its cursor (positions.py) or, if only the application
   can decide, reaches it through the inbox. Passing trouble is waited for: the leader is asked for
   again, the partition rests (KIP-580), and nothing is raised.
@@ -15,10 +23,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from karrow import events
 from karrow.aio.calls.base import Calls
 from karrow.aio.calls.offsets import isolation_level
 from karrow.aio.consuming.chunk import Chunk
@@ -26,6 +37,9 @@ from karrow.aio.consuming.positions import Fetch, Positions, Watermarks
 from karrow.aio.consuming.session import FetchSession, Plan
 from karrow.errors import (
     FencedLeaderEpoch,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
     KarrowError,
     OffsetOutOfRange,
     StaleMetadata,
@@ -38,6 +52,8 @@ from karrow.records._header import run_of
 from karrow.types import Node, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from karrow.aio.consuming.inbox import Inbox
     from karrow.config import ConsumerConfig
     from karrow.net.cluster import Cluster
@@ -50,6 +66,13 @@ FIRST_WITH_TOPIC_IDS = 13
 NO_EPOCH = -1
 # How many times its own limit a partition may have waiting.
 AHEAD = 2
+# The connections to a broker: where fetches may wait for data, and the one for others meanwhile.
+MAIN, ASIDE = 0, 1
+# A fetch that has been away for this long waits at its broker; others must not.
+PATIENCE = 0.02
+LOST_SESSION = (FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch)
+
+Session: TypeAlias = FetchSession[TopicPartition, tuple[int, int]]
 
 
 class Fetcher(Calls):
@@ -64,24 +87,34 @@ class Fetcher(Calls):
         positions: Positions,
         inbox: Inbox,
         *,
+        lock: threading.RLock,
         on_out_of_range: Callable[[Fetch], object],
-        on_recreated: Callable[[Fetch], object],
+        on_recreated: Callable[[str], object],
+        on_full: Callable[[], object],
     ) -> None:
         super().__init__(config, cluster)
         self.positions = positions
+        self.expanded_bytes: Callable[[], int] = _none
         self._inbox = inbox
+        self._lock = lock
         self._on_out_of_range = on_out_of_range
         self._on_recreated = on_recreated
+        self._on_full = on_full
         self._level = isolation_level(config.isolation)
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._signals: dict[int, asyncio.Event] = {}
+        self._asides: dict[int, asyncio.Task[None]] = {}
+        # Since when the worker of a broker has had a fetch under way.
+        self._away: dict[int, float] = {}
         self._asked: dict[TopicPartition, int] = {}
+        self._ids: dict[str, UUID | None] = {}
         # What keeps partitions from being fetched, while it is tried again.
         self.troubles: dict[TopicPartition, KarrowError] = {}
         self._resting: dict[TopicPartition, tuple[float, int]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._stale: set[str] = set()
         self._is_closed = False
+        self.waits_for_room = False
 
     # ---- who is asked
 
@@ -89,24 +122,50 @@ class Fetcher(Calls):
         """Positions, room or leaders are other than before: look again."""
         if self._is_closed:
             return
-        for broker_id in {self._broker_of(fetch) for fetch in self._fetchable()} - {None}:
+        self.waits_for_room = False
+        fetchable = self._fetchable()
+        for broker_id in {self._broker_of(fetch) for fetch in fetchable}:
             if broker_id is not None and broker_id not in self._workers:
                 self._signals[broker_id] = asyncio.Event()
-                worker = asyncio.create_task(
+                self._workers[broker_id] = asyncio.create_task(
                     self._serve(broker_id), name=f"karrow fetch {broker_id}"
                 )
-                self._workers[broker_id] = worker
+        for broker_id in self._away.keys() - self._asides.keys():
+            if any(self._is_wanted(fetch, broker_id) for fetch in fetchable):
+                self._asides[broker_id] = asyncio.create_task(
+                    self._serve_aside(broker_id), name=f"karrow fetch {broker_id} aside"
+                )
         for signal in self._signals.values():
             signal.set()
 
     def _fetchable(self) -> list[Fetch]:
-        """What could be asked for now, by whoever."""
+        """What there is room for, and may be asked for by whoever."""
         now = time.monotonic()
-        return [fetch for fetch in self.positions.to_fetch(now) if self._has_room(fetch.partition)]
-
-    def _has_room(self, partition: TopicPartition) -> bool:
         limit = AHEAD * self._config.partition_max_bytes
-        return self.positions[partition].buffered_bytes < limit
+        with self._lock:
+            fetches = self.positions.to_fetch(now)
+            if fetches and self._is_full():
+                self._on_full()
+            found = [
+                fetch
+                for fetch in fetches
+                if self.positions[fetch.partition].buffered_bytes < limit and not self._is_full()
+            ]
+            self.waits_for_room |= len(found) < len(fetches)
+        return found
+
+    def _is_full(self) -> bool:
+        held = self.positions.buffered_bytes + self.expanded_bytes()
+        return held >= self._config.buffer_bytes
+
+    def _is_wanted(self, fetch: Fetch, broker_id: int) -> bool:
+        """Whether this is to be asked of a broker now."""
+        until, _ = self._resting.get(fetch.partition, (0.0, 0))
+        return (
+            self._asked.get(fetch.partition) != fetch.epoch
+            and until <= time.monotonic()
+            and self._broker_of(fetch) == broker_id
+        )
 
     def _broker_of(self, fetch: Fetch) -> int | None:
         """Whom to ask; None while the leader has to be found out."""
@@ -118,11 +177,13 @@ class Fetcher(Calls):
             self._refresh(topic)
         if known is None or known.leader is None or age == float("inf"):
             return None
-        if not self.positions.topic_is(fetch.partition, cache.topic_id(topic)):
-            self._on_recreated(fetch)
-            return None
         self.positions.leader_is(fetch.partition, known.leader_epoch)
-        return known.leader if fetch.replica is None else fetch.replica
+        if fetch.replica is None:
+            return known.leader
+        if fetch.replica in cache.snapshot.brokers:
+            return fetch.replica
+        self.positions.ask_leader(fetch.partition)
+        return known.leader
 
     def _refresh(self, topic: str) -> None:
         self._stale.add(topic)
@@ -156,84 +217,143 @@ class Fetcher(Calls):
     # ---- a broker's worker
 
     async def _serve(self, broker_id: int) -> None:
-        session: FetchSession[TopicPartition, tuple[int, int]] = FetchSession(
-            enabled=self._config.fetch_sessions
-        )
+        session: Session = FetchSession(enabled=self._config.fetch_sessions)
         signal = self._signals[broker_id]
         try:
             while True:
                 signal.clear()
                 wanted = self._wanted(broker_id)
-                if wanted:
-                    await self._fetch(broker_id, session, wanted)
-                else:
-                    await self._wait(signal)
+                if not wanted:
+                    await self._wait(signal, self._rest())
+                    continue
+                began = time.monotonic()
+                self._away[broker_id] = began
+                try:
+                    is_news = await self._fetch(broker_id, MAIN, session, wanted)
+                finally:
+                    del self._away[broker_id]
+                if broker_id in self._asides:
+                    await asyncio.wait([self._asides[broker_id]], timeout=2 * PATIENCE)
+                if not is_news and time.monotonic() - began < PATIENCE:
+                    await self._wait(signal, PATIENCE)
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
-            broken = StateError(f"fetching broke: {type(error).__name__}: {error}")
-            broken.__cause__ = error
-            self._inbox.fail(broken)
+            self._broke(error)
         finally:
             self._workers.pop(broker_id, None)
             self._signals.pop(broker_id, None)
 
-    async def _wait(self, signal: asyncio.Event) -> None:
-        """Until something changes, or a partition has rested."""
-        now = time.monotonic()
-        rests = [until - now for until, _ in self._resting.values() if until > now]
+    async def _serve_aside(self, broker_id: int) -> None:
+        """Ask for what the fetch that is away does not ask for, until it is back."""
         try:
-            async with asyncio.timeout(min(rests, default=None)):
+            began = self._away.get(broker_id, 0.0)
+            await asyncio.sleep(max(began + PATIENCE - time.monotonic(), 0.0))
+            while broker_id in self._away and (wanted := self._wanted(broker_id)):
+                await self._fetch(broker_id, ASIDE, FetchSession(enabled=False), wanted)
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self._broke(error)
+        finally:
+            del self._asides[broker_id]
+
+    def _broke(self, error: Exception) -> None:
+        broken = StateError(f"fetching broke: {type(error).__name__}: {error}")
+        broken.__cause__ = error
+        self._inbox.fail(broken)
+
+    def _rest(self) -> float | None:
+        """How long until the next partition has rested."""
+        now = time.monotonic()
+        return min(
+            (until - now for until, _ in self._resting.values() if until > now), default=None
+        )
+
+    async def _wait(self, signal: asyncio.Event, limit: float | None) -> None:
+        """Until something changes, or the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
                 await signal.wait()
-        except TimeoutError:
-            pass
 
     def _wanted(self, broker_id: int) -> dict[TopicPartition, Fetch]:
-        if self.positions.buffered_bytes >= self._config.buffer_bytes:
-            return {}
-        now = time.monotonic()
-        return {
+        wanted = {
             fetch.partition: fetch
             for fetch in self._fetchable()
-            if fetch.partition not in self._asked
-            and self._resting.get(fetch.partition, (0.0, 0))[0] <= now
-            and self._broker_of(fetch) == broker_id
+            if self._is_wanted(fetch, broker_id)
         }
+        return self._without_recreated(wanted)
+
+    def _without_recreated(
+        self, wanted: dict[TopicPartition, Fetch]
+    ) -> dict[TopicPartition, Fetch]:
+        """Leave out topics that are others than before (KIP-516): nothing known of them holds."""
+        cache = self._cluster.cache
+        anew: set[str] = set()
+        for topic in {topic for topic, _ in wanted}:
+            before, now = self._ids.get(topic), cache.topic_id(topic)
+            if now is not None:
+                self._ids[topic] = now
+                if before is not None and before != now:
+                    anew.add(topic)
+        for topic in anew:
+            self._on_recreated(topic)
+        if not anew:
+            return wanted
+        return {one: fetch for one, fetch in wanted.items() if one.topic not in anew}
 
     async def _fetch(
-        self,
-        broker_id: int,
-        session: FetchSession[TopicPartition, tuple[int, int]],
-        wanted: Mapping[TopicPartition, Fetch],
-    ) -> None:
-        self._asked.update(dict.fromkeys(wanted, broker_id))
+        self, broker_id: int, lane: int, session: Session, wanted: Mapping[TopicPartition, Fetch]
+    ) -> bool:
+        """Ask once and keep what comes; False if there was nothing new."""
+        for partition, fetch in wanted.items():
+            self._asked[partition] = fetch.epoch
+        span = events.span(
+            "fetch",
+            client_id=self._config.client_id,
+            broker_id=broker_id,
+            partition_count=len(wanted),
+        ).start()
         try:
-            connection = await self._cluster.lane(broker_id, id(self), 0)
-            version = self._version(connection, wanted)
-            body = self._body(version, session, wanted)
-            limit = self._config.request_timeout + self._config.max_wait
-            answer = await connection.request("Fetch", version, body, limit=limit)
-            error = error_for(answer.error_code, api="Fetch", broker=connection.peer)
-            if error is not None:
-                raise error
+            connection = await self._cluster.lane(broker_id, id(self), lane)
+            version = self._version(connection, session, wanted)
+            wait = self._config.max_wait if lane == MAIN else min(self._config.max_wait, PATIENCE)
+            body = self._body(version, session, wanted, wait)
+            limit = self._config.request_timeout + wait
+            answer = await connection.send("Fetch", version, body, limit=limit)
+            _check(answer.error_code, connection)
         except KarrowError as error:
+            span.fail(error)
+            was_new = session.is_new
             session.end()
-            self._failed(wanted.values(), error, broker_id)
-            return
+            if was_new or not isinstance(error, LOST_SESSION):
+                self._failed(wanted.values(), error, broker_id)
+            return True
         finally:
-            for partition in wanted:
-                self._asked.pop(partition, None)
+            for partition, fetch in wanted.items():
+                if self._asked.get(partition) == fetch.epoch:
+                    del self._asked[partition]
         session.answered(answer.session_id)
-        self._read(answer, version, wanted, broker_id)
+        with self._lock:
+            is_news, size = self._read(answer, version, wanted, broker_id)
+        span.stop(bytes=size)
+        return is_news
 
-    def _version(self, connection: Connection, wanted: Iterable[TopicPartition]) -> int:
-        has_ids = all(self._cluster.cache.topic_id(topic) for topic, _ in wanted)
+    def _version(
+        self, connection: Connection, session: Session, wanted: Iterable[TopicPartition]
+    ) -> int:
+        """The newest that can name the topics; those of a session are named in one way."""
+        cache = self._cluster.cache
+        topics = {topic for topic, _ in wanted} | {topic for topic, _ in session.told}
+        has_ids = all(cache.topic_id(topic) for topic in topics)
+        if session.names_by_id is not has_ids:
+            session.end()
+            session.names_by_id = has_ids
         most = None if has_ids else FIRST_WITH_TOPIC_IDS - 1
         return connection.versions.choose("Fetch", most=most)
 
     def _body(
         self,
         version: int,
-        session: FetchSession[TopicPartition, tuple[int, int]],
+        session: Session,
         wanted: Mapping[TopicPartition, Fetch],
+        wait: float,
     ) -> dict[str, Any]:
         told = {
             partition: (
@@ -244,7 +364,7 @@ class Fetcher(Calls):
         }
         plan: Plan[TopicPartition, tuple[int, int]] = session.plan(told)
         body: dict[str, Any] = {
-            "max_wait_ms": round(self._config.max_wait * 1000),
+            "max_wait_ms": round(wait * 1000),
             "min_bytes": self._config.min_bytes,
             "isolation_level": self._level,
             "topics": self._topics(version, plan.asked),
@@ -292,7 +412,9 @@ class Fetcher(Calls):
 
     def _read(
         self, answer: Any, version: int, wanted: Mapping[TopicPartition, Fetch], broker_id: int
-    ) -> None:
+    ) -> tuple[bool, int]:
+        """Take over an answer: whether it has news, and its bytes of records."""
+        is_news, size = False, 0
         for entry in answer.responses:
             topic = self._topic_name(entry, version, FIRST_WITH_TOPIC_IDS, "topic")
             for item in entry.partitions:
@@ -300,7 +422,12 @@ class Fetcher(Calls):
                 if topic is not None:
                     asked = wanted.get(TopicPartition(topic, item.partition_index))
                 if asked is not None:
+                    size += len(item.records or b"")
+                    is_news |= bool(
+                        item.records or item.error_code or item.preferred_read_replica >= 0
+                    )
                     self._read_partition(asked, item, answer.node_endpoints, broker_id)
+        return is_news, size
 
     def _read_partition(
         self, asked: Fetch, item: Any, endpoints: Iterable[Any], broker_id: int
@@ -361,9 +488,12 @@ class Fetcher(Calls):
 
     def _failed(self, asked: Iterable[Fetch], error: KarrowError, broker_id: int) -> None:
         """A fetch came to nothing: what it asked for rests, and its leaders are doubted."""
-        if not error.retriable and not isinstance(error, StaleMetadata):
-            self._inbox.fail(error)
         now = time.monotonic()
+        asked = list(asked)
+        is_passing = error.retriable or isinstance(error, StaleMetadata)
+        known = {type(self.troubles.get(one.partition)) for one in asked}
+        if not is_passing and type(error) not in known:
+            self._inbox.fail(error)
         for fetch in asked:
             partition = fetch.partition
             if partition in self.positions:
@@ -383,7 +513,11 @@ class Fetcher(Calls):
     async def close(self) -> None:
         """Stop fetching."""
         self._is_closed = True
-        tasks = [*self._workers.values(), *filter(None, [self._refreshing])]
+        tasks = [
+            *self._workers.values(),
+            *self._asides.values(),
+            *filter(None, [self._refreshing]),
+        ]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -394,6 +528,16 @@ def _has_leaders(topic: Any) -> bool:
     return topic is not None and all(
         partition.leader is not None for partition in topic.partitions.values()
     )
+
+
+def _check(error_code: int, connection: Connection) -> None:
+    error = error_for(error_code, api="Fetch", broker=connection.peer)
+    if error is not None:
+        raise error
+
+
+def _none() -> int:
+    return 0
 
 
 def _known(number: int) -> int | None:

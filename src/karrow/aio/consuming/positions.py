@@ -37,7 +37,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
-from uuid import UUID
 
 from karrow.errors import StateError
 from karrow.types import OffsetSpec, TopicPartition
@@ -153,7 +152,6 @@ class Cursor:
     consumed_epoch: int | None = None
     committed: int | None = None
     leader_epoch: int | None = None
-    topic_id: UUID | None = None
     watermarks: Watermarks | None = None
     preferred_replica: int | None = None
     preferred_until: float = 0.0
@@ -249,21 +247,11 @@ class Positions:
                 self._unconsumed.discard(cursor)
                 del self._cursors[partition]
 
-    def topic_is(self, partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """The topic of a partition has this id; False if it is another one of the same name."""
-        cursor = self._cursors.get(partition)
-        if cursor is None or topic_id is None:
-            return True
-        is_same = cursor.topic_id in (None, topic_id)
-        cursor.topic_id = topic_id
-        return is_same
-
     def recreated(self, partition: TopicPartition) -> None:
         """A partition is another one of the same name: nothing that was known of it holds."""
         old = self[partition]
         self.remove([partition])
         self.add([partition])
-        self._cursors[partition].topic_id = old.topic_id
         self._cursors[partition].is_paused = old.is_paused
         if old.state is State.LEAVING:
             self._cursors[partition].state = State.LEAVING
@@ -296,6 +284,12 @@ class Positions:
         """Go on with these where they were."""
         for cursor in [self[partition] for partition in partitions]:
             cursor.is_paused = False
+
+    def drop_paused(self) -> None:
+        """Have nothing waiting of those that are paused; it is fetched again when they go on."""
+        for cursor in self._cursors.values():
+            if cursor.is_paused and cursor.buffered_bytes:
+                self._drop_data(cursor)
 
     # ---- what is to be asked
 

@@ -34,24 +34,34 @@ class Plan(NamedTuple, Generic[K, V]):
 
 
 class FetchSession(Generic[K, V]):
-    """One broker's session, as the client keeps it."""
+    """One broker's session, as the client keeps it.
+
+    ``told`` is what the broker remembers, and ``names_by_id`` how it was told: a session that
+    begins with names of topics must go on with names, and with ids if it began with those.
+    """
 
     def __init__(self, *, enabled: bool = True) -> None:
+        self.told: dict[K, V] = {}
+        self.names_by_id = False
         self._enabled = enabled
         self._id = NO_SESSION
         self._epoch = 0
-        self._told: dict[K, V] = {}
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the broker has yet to answer a fetch of this session."""
+        return self._id == NO_SESSION
 
     def plan(self, wanted: Mapping[K, V]) -> Plan[K, V]:
         """How to ask for these partitions and no others."""
         if not self._enabled:
             return Plan(NO_SESSION, FINAL_EPOCH, dict(wanted), (), is_full=True)
         if self._id == NO_SESSION:
-            self._told = dict(wanted)
+            self.told = dict(wanted)
             return Plan(NO_SESSION, 0, dict(wanted), (), is_full=True)
-        changed = {key: value for key, value in wanted.items() if self._told.get(key) != value}
-        gone = tuple(key for key in self._told if key not in wanted)
-        self._told = dict(wanted)
+        changed = {key: value for key, value in wanted.items() if self.told.get(key) != value}
+        gone = tuple(key for key in self.told if key not in wanted)
+        self.told = dict(wanted)
         return Plan(self._id, self._epoch, changed, gone, is_full=False)
 
     def answered(self, session_id: int) -> None:
@@ -68,4 +78,4 @@ class FetchSession(Generic[K, V]):
     def end(self) -> None:
         """Begin again with a full fetch."""
         self._id, self._epoch = NO_SESSION, 0
-        self._told = {}
+        self.told = {}

@@ -11,7 +11,8 @@ Rules:
 - Iteration moves on without a word to the engine. ``settle`` tells it how far: the record returned
   last is handed out, those in front of it are done with. Whoever looks at positions settles first,
   under the engine's lock; so the chunk in hand changes only under that lock.
-- Data in hand counts like data in the inbox: a seek or a revocation makes it worthless.
+- Data in hand counts like data in the inbox: a seek or a revocation makes it worthless. What may
+  not be handed out after it was read goes back, to be read again.
 - Damage is raised after everything in front of it was handed out, names where it is, and stops its
   partition: ``skip_damaged`` or a seek goes on behind it. It concerns no other partition.
 - Decoding beside the loop that is cancelled has not happened: the chunk is read again.
@@ -42,6 +43,9 @@ T = TypeVar("T")
 
 # What is decoded faster than other tasks would notice.
 INLINE_BYTES = 256 * 1024
+# Keys and values of one batch of columns, unless told otherwise. What was fetched may be many times
+# larger without its compression, and memory that was used before is faster than new.
+COLUMN_BYTES = 4 * 1024 * 1024
 
 
 class Taker(Hand):
@@ -51,6 +55,7 @@ class Taker(Hand):
         self.attention = engine.attention
         self.inline_bytes = inline_bytes
         self._engine = engine
+        engine.fetcher.expanded_bytes = self._expanded_bytes
         self._chunk: Chunk | None = None
         self._settled = 0
         self._damages: dict[TopicPartition, int] = {}
@@ -146,11 +151,8 @@ class Taker(Hand):
         """Rows of one partition that are there, as Arrow columns; None when there are none."""
         self.done()
         while (chunk := self._current()) is not None:
-            reader = chunk.reader
             try:
-                rows = reader.read_arrow(
-                    columns=names, max_records=max_records, max_bytes=max_bytes
-                )
+                rows = _decoding(chunk, names, max_records, max_bytes)()
             except CorruptRecordError as error:
                 self._damaged(chunk, error)
                 continue
@@ -167,14 +169,8 @@ class Taker(Hand):
         """As ``columns``, with large chunks decoded beside the loop."""
         self.done()
         while (chunk := self._current()) is not None and chunk.size > self.inline_bytes:
-            work = functools.partial(
-                chunk.reader.read_arrow,
-                columns=names,
-                max_records=max_records,
-                max_bytes=max_bytes,
-            )
             try:
-                rows = await self._beside(chunk, work)
+                rows = await self._beside(chunk, _decoding(chunk, names, max_records, max_bytes))
             except CorruptRecordError as error:
                 self._damaged(chunk, error)
                 continue
@@ -207,6 +203,11 @@ class Taker(Hand):
         self.reader = None if chunk is None else chunk.reader
         self._settled = self.after
 
+    def _expanded_bytes(self) -> int:
+        """What is in hand without its compression."""
+        reader = self.reader
+        return 0 if reader is None else reader.expanded_bytes
+
     def lay_down(self) -> None:
         """Give back what is in hand, for instance because its partition is paused."""
         with self._engine.lock:
@@ -219,13 +220,16 @@ class Taker(Hand):
         with self._engine.lock:
             if is_through:
                 next_offset = chunk.next_offset
-            is_current = self._engine.hand_out(chunk, next_offset, is_through=is_through)
-            if is_through or not is_current:
+            is_allowed = self._engine.hand_out(chunk, next_offset, is_through=is_through)
+            if not is_allowed:
+                chunk.read_again(self._settled)
+                self._engine.lay_back(chunk)
+            if is_through or not is_allowed:
                 self._hold(None)
             else:
                 self.moved()
                 self._settled = self.after
-            return is_current
+            return is_allowed
 
     def _damaged(self, chunk: Chunk, error: CorruptRecordError) -> None:
         """Raise, unless the damage is in data that nobody wants any more."""
@@ -274,3 +278,14 @@ class Taker(Hand):
         """End the thread."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _decoding(
+    chunk: Chunk, names: Sequence[str] | None, max_records: int | None, max_bytes: int | None
+) -> Callable[[], RecordColumns]:
+    return functools.partial(
+        chunk.reader.read_arrow,
+        columns=names,
+        max_records=max_records,
+        max_bytes=COLUMN_BYTES if max_bytes is None else max_bytes,
+    )
