@@ -8,6 +8,9 @@ from karrow.records._record cimport Record
 
 cdef class Attention:
     cdef public bint wanted
+    cdef int64_t _until
+
+    cdef bint is_due(self)
 
 
 cdef class Hand:

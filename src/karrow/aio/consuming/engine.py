@@ -16,7 +16,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
+import time
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import TYPE_CHECKING
 
 from karrow.aio._reading import Attention
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 class Engine:
     """The data of one consumer.
 
-    ``fatal`` is what has ended it. ``may_hand_out`` is asked before data goes out, ``on_poll`` is
-    called when the application asks for some; both from any thread. ``settle`` brings positions up
+    ``fatal`` is what has ended it. ``lease`` says until when data may go out, ``on_poll`` is called
+    when the application asks for some; both from any thread. ``settle`` brings positions up
     to date with what the application goes through by itself.
     """
 
@@ -60,7 +62,7 @@ class Engine:
             on_full=self._make_room,
         )
         self.fatal: KarrowError | None = None
-        self.may_hand_out: Callable[[], bool] = _always
+        self.lease: Callable[[], float] = _forever
         self.on_poll: Callable[[], object] = _nothing
         self.settle: Callable[[], object] = _nothing
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -214,6 +216,12 @@ class Engine:
         if self._drains and self._loop is not None:
             self._loop.call_soon_threadsafe(self._look_at_drains)
 
+    def may_hand_out(self) -> bool:
+        """Whether data may go out now; how long that holds is noted for who goes through it."""
+        lease = self.lease()
+        self.attention.until = lease
+        return lease > time.monotonic()
+
     def may_go_on(self, chunk: Chunk) -> bool:
         """Whether more of a chunk that was taken may be handed out."""
         with self.lock:
@@ -257,8 +265,8 @@ class Engine:
         await self.fetcher.close()
 
 
-def _always() -> bool:
-    return True
+def _forever() -> float:
+    return inf
 
 
 def _nothing() -> None:

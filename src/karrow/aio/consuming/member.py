@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from karrow.aio.groups.membership import Membership
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from karrow.errors import KarrowError
     from karrow.net.cluster import Cluster
     from karrow.types import TopicPartition
+
+# How much of max_poll_interval an application may go through records without being heard of.
+LEASE_SHARE = 1 / 4
 
 
 class Member:
@@ -60,7 +64,7 @@ class Member:
         """Be a member, in the background; the engine and the commits go by it from now on."""
         self._commits.membership = self.membership
         self._engine.on_poll = self.membership.polled
-        self._engine.may_hand_out = self._has_session
+        self._engine.lease = self._lease
         await self.membership.start()
 
     async def leave(self, *, is_done: bool) -> None:
@@ -77,8 +81,10 @@ class Member:
         self._subscription = subscription
         self.membership.rejoin("the subscription has changed")
 
-    def _has_session(self) -> bool:
-        return self.membership.has_session
+    def _lease(self) -> float:
+        """Until when data may be handed out; often enough for the application to be heard of."""
+        soon = time.monotonic() + self._config.max_poll_interval * LEASE_SHARE
+        return min(self.membership.session_ends, soon)
 
     # ---- what the membership asks and tells
 
