@@ -197,9 +197,7 @@ cdef class Accumulator:
     def refuse(self):
         """Raise why nothing is taken."""
         self.refuse_fork()
-        error = copy.copy(self.refusal)
-        error.__cause__ = self.refusal.__cause__
-        raise error
+        raise copy.copy(self.refusal)
 
     @property
     def is_forked(self):

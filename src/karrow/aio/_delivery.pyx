@@ -81,11 +81,7 @@ cdef class Delivery:
         """The error of a record whose outcome is known, as this caller's own; None without one."""
         cdef Batch batch = self.resolve()
         error = batch.error_of(self.index) if batch.state == FAILED else None
-        if error is None:
-            return None
-        found = copy.copy(error)
-        found.__cause__ = error.__cause__
-        return found
+        return copy.copy(error)
 
     cdef object outcome(self):
         cdef Batch batch = self.resolve()

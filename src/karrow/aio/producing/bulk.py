@@ -150,7 +150,6 @@ class BulkDelivery:
             error = None if batch.is_written else error_in(batch, first, count)
             if error is not None:
                 found = copy.copy(error)
-                found.__cause__ = error.__cause__
                 rows = sum(count for _, _, count in self._parts)
                 found.add_note(f"{self.summary().records} of {rows} rows were written")
                 return found

@@ -226,6 +226,5 @@ def marked(error: KarrowError, batch: Batch) -> KarrowError:
     if not batch.is_doubtful and not batch.is_under_way:
         return error
     found = copy.copy(error)
-    found.__cause__ = error.__cause__
     found.indefinite = True
     return found
