@@ -33,6 +33,7 @@ import random
 import threading
 from collections import deque
 
+from karrow.aio.waiting import blocked
 from karrow.errors import ConfigError, LocalProtocolError, MessageTooLarge, StateError
 
 cdef enum:
@@ -430,15 +431,7 @@ cdef class Accumulator:
 
     def wait_for_room(self, timeout):
         """Block until there is room: whether there is."""
-        lock = threading.Lock()
-        lock.acquire()
-        wake = lock.release
-        if not self.add_room_waiter(wake):
-            return True
-        try:
-            return lock.acquire(timeout=-1 if timeout is None else max(timeout, 0))
-        finally:
-            self.remove_room_waiter(wake)
+        return blocked(self.add_room_waiter, self.remove_room_waiter, timeout)
 
     def release_waiters(self):
         """Wake everybody who waits for room: they will be refused."""
@@ -479,17 +472,21 @@ cdef class Accumulator:
         self.has_finished = bool(self.finished)
         return count
 
-    def wait_for_callbacks(self, timeout):
-        """Block until a callback is due, or the time is up."""
-        lock = threading.Lock()
-        lock.acquire()
-        wake = lock.release
-        self.finish_waiters.append(wake)
+    def add_finish_waiter(self, wake):
+        """Call ``wake`` when a callback is due; False when one is."""
         if self.finished:
-            return
-        lock.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+            return False
+        self.finish_waiters.append(wake)
+        return True
+
+    def remove_finish_waiter(self, wake):
+        """Forget a waiter that has gone."""
         if wake in self.finish_waiters:
             self.finish_waiters.remove(wake)
+
+    def wait_for_callbacks(self, timeout):
+        """Block until a callback is due, or the time is up."""
+        blocked(self.add_finish_waiter, self.remove_finish_waiter, timeout)
 
     def is_loop_here(self):
         """Whether this is the thread of the loop that sends."""

@@ -27,10 +27,9 @@ from karrow.records._layout cimport ATTRIBUTES_AT, BATCH_OVERHEAD, CRC_AT
 from karrow.records._segment cimport RawRecord, Segment, next_record
 from karrow.records._writing cimport RECORD_OVERHEAD, WRITE_SLACK, Field
 
-import threading
-
 import crc32c
 
+from karrow.aio.waiting import blocked
 from karrow.errors import LocalProtocolError, StateError
 from karrow.records.compression import compress
 
@@ -382,15 +381,7 @@ cdef class Batch:
                 "waiting here would block the event loop that sends the record", hint="await it"
             )
         self.owner.urge(self)
-        lock = threading.Lock()
-        lock.acquire()
-        wake = lock.release
-        if not self.add_waiter(wake):
-            return True
-        try:
-            lock.acquire(timeout=-1 if timeout is None else max(timeout, 0))
-        finally:
-            self.remove_waiter(wake)
+        blocked(self.add_waiter, self.remove_waiter, timeout)
         return self.state > CLOSED
 
 

@@ -4,10 +4,10 @@ cimport cython
 
 from karrow.aio._batch cimport FAILED, Batch
 
-import asyncio
 import copy
 import time
 
+from karrow.aio.waiting import awaited
 from karrow.errors import RequestTimeout
 from karrow.types import RecordMetadata
 
@@ -129,25 +129,6 @@ cdef class Delivery:
 
 async def wait_for(Batch batch):
     """Wait for a batch's outcome on a loop, its producer's or another."""
-    loop = asyncio.get_running_loop()
-    future = loop.create_future()
-    is_ours = batch.owner.is_loop_here()
-
-    def settle():
-        if not future.done():
-            future.set_result(None)
-
-    def wake():
-        if is_ours:
-            settle()
-        else:
-            loop.call_soon_threadsafe(settle)
-
     batch.owner.refuse_fork()
     batch.owner.urge(batch)
-    if not batch.add_waiter(wake):
-        return
-    try:
-        await future
-    finally:
-        batch.remove_waiter(wake)
+    await awaited(batch.add_waiter, batch.remove_waiter)

@@ -18,6 +18,7 @@ from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.producing.sender import Sender, settled
 from karrow.aio.producing.transaction import AsyncTransaction
 from karrow.aio.producing.transactions import Transactions
+from karrow.aio.waiting import awaited
 from karrow.config import ClientConfig, ProducerConfig
 from karrow.errors import (
     BufferFull,
@@ -140,22 +141,12 @@ class AsyncProducer(AwaitedSend):
             raise RequestTimeout(text, hint=hint, topic=topic) from trouble
 
     async def _wait_for_room(self, deadline: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        if not self.accumulator.add_room_waiter(wake):
-            return
+        room = self.accumulator
         try:
             async with asyncio.timeout(seconds_left(deadline)):
-                await future
+                await awaited(room.add_room_waiter, room.remove_room_waiter)
         except TimeoutError:
             raise self.buffer_full() from None
-        finally:
-            self.accumulator.remove_room_waiter(wake)
 
     def buffer_full(self) -> BufferFull:
         """The error for a record that has no room."""
