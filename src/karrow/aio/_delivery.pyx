@@ -5,9 +5,8 @@ cimport cython
 from karrow.aio._batch cimport FAILED, Batch
 
 import copy
-import time
 
-from karrow.aio.waiting import awaited
+from karrow.aio.waiting import awaited, deadline_after, seconds_left
 from karrow.errors import RequestTimeout
 from karrow.types import RecordMetadata
 
@@ -63,11 +62,10 @@ cdef class Delivery:
     def wait(self, timeout=None):
         """Wait for the outcome, whatever it is."""
         cdef Batch batch
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         while True:
             batch = self.resolve()
-            left = None if deadline is None else deadline - time.monotonic()
-            if batch.wait(left):
+            if batch.wait(seconds_left(deadline)):
                 if batch.parts is None:
                     break
             else:

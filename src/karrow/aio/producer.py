@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -18,7 +17,7 @@ from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.producing.sender import Sender, settled
 from karrow.aio.producing.transaction import AsyncTransaction
 from karrow.aio.producing.transactions import Transactions
-from karrow.aio.waiting import awaited
+from karrow.aio.waiting import awaited, deadline_after, seconds_left
 from karrow.config import ClientConfig, ProducerConfig
 from karrow.errors import (
     BufferFull,
@@ -309,14 +308,7 @@ class AsyncProducer(AwaitedSend):
 
 def room_deadline(config: ProducerConfig, deadline: float | None) -> float | None:
     """Until when a call may wait for room; None for as long as it takes."""
-    if deadline is not None or config.max_block is None:
-        return deadline
-    return time.monotonic() + config.max_block
-
-
-def seconds_left(deadline: float | None) -> float | None:
-    """How long it is until then."""
-    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+    return deadline_after(config.max_block) if deadline is None else deadline
 
 
 def new_accumulator(config: ProducerConfig) -> Accumulator:

@@ -1,4 +1,4 @@
-"""How a thread or a task waits until it is woken.
+"""How a thread or a task waits until it is woken, and until when.
 
 Whoever may be waited for has two methods: one takes a function to call when there is news, or says
 False when there is already; the other forgets it.
@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 
 Wake = Callable[[], object]
 Add = Callable[[Wake], bool]
 Remove = Callable[[Wake], object]
+
+
+def deadline_after(timeout: float | None) -> float | None:
+    """When so many seconds have passed; None for never."""
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def seconds_left(deadline: float | None) -> float | None:
+    """How long it is until then."""
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
 def blocked(add: Add, remove: Remove, timeout: float | None) -> bool:

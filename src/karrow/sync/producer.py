@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -20,11 +19,11 @@ from karrow.aio.producer import (
     AsyncProducer,
     require_topic_name,
     room_deadline,
-    seconds_left,
     unflushed,
 )
 from karrow.aio.producing.bulk import BulkDelivery, cut_short, find_places
 from karrow.aio.producing.obstacles import Obstacle
+from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.sync._send import BlockingSend
 from karrow.sync.client import Client
 from karrow.sync.loop import at_exit, run
@@ -155,7 +154,7 @@ class Producer(BlockingSend):
         raise nothing here: their deliveries do. Callbacks that are due run here.
         """
         self.accumulator.refuse_fork()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         waiting = list(self.accumulator.incomplete)
         for batch in waiting:
             self.accumulator.urge(batch)
@@ -252,8 +251,9 @@ class Producer(BlockingSend):
 
 def _settled(batch: Batch, deadline: float | None) -> bool:
     """Wait until a batch, or what it was divided into, has its outcome: whether it has."""
-    left = None if deadline is None else deadline - time.monotonic()
-    return batch.wait(left) and all(_settled(part, deadline) for part in batch.parts or ())
+    if not batch.wait(seconds_left(deadline)):
+        return False
+    return all(_settled(part, deadline) for part in batch.parts or ())
 
 
 class Dispatcher:

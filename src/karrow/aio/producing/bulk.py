@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from karrow.aio._delivery import wait_for
 from karrow.aio._rows import ArrowRows, error_in
 from karrow.aio.producing.obstacles import Obstacle
+from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.errors import BufferFull, KarrowError, RequestTimeout, UnknownTopicOrPartition
 from karrow.types import SendSummary, TopicPartition
 
@@ -87,11 +87,10 @@ class BulkDelivery:
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the outcome, whatever it is."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         self._urge()
         for batch in self._unsettled():
-            left = None if deadline is None else deadline - time.monotonic()
-            if not batch.wait(left):
+            if not batch.wait(seconds_left(deadline)):
                 raise RequestTimeout(
                     f"no outcome within {timeout} s; the rows are still on their way"
                 )
