@@ -128,7 +128,8 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.background: BackgroundLoop | None = None
-        self.farewells: list[Callable[[], object]] = []
+        # In the order in which they were asked for, each once.
+        self.farewells: dict[Callable[[], object], None] = {}
 
 
 _process = _Process()
@@ -170,8 +171,11 @@ def run(coroutine: Coroutine[Any, Any, T], twin: str) -> T:
 
 
 def at_exit(farewell: Callable[[], object]) -> None:
-    """Call ``farewell`` before the loop ends with the process, in the thread that ends it."""
-    _process.farewells.append(farewell)
+    """Call ``farewell`` before the loop ends with the process, in the thread that ends it.
+
+    Asking again changes nothing; a forked child has to ask for itself.
+    """
+    _process.farewells[farewell] = None
 
 
 def _finish(process: _Process, pid: int) -> None:

@@ -65,7 +65,6 @@ class Producer(BlockingSend):
         self._arguments: tuple[Any, Any, dict[str, Any]] = (bootstrap, config, {**options})
         self._begin()
         _open_producers.add(self)
-        _say_farewell()
 
     def _begin(self) -> None:
         bootstrap, config, options = self._arguments
@@ -77,6 +76,7 @@ class Producer(BlockingSend):
             None if self._dispatcher is None else self._dispatcher.put
         )
         self._closed = False
+        at_exit(_flush_all)
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self.accumulator.is_forked:
@@ -282,13 +282,6 @@ class Dispatcher:
 
 # Those that are open in this process: for the end of the interpreter, and for forks.
 _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-_farewell_of: list[int] = []
-
-
-def _say_farewell() -> None:
-    if os.getpid() not in _farewell_of:
-        _farewell_of[:] = [os.getpid()]
-        at_exit(_flush_all)
 
 
 def _flush_all() -> None:
