@@ -30,7 +30,7 @@ from karrow.errors import (
     RequestTimeout,
     UnknownServerError,
 )
-from karrow.net.retry import JITTER, backoff_delay, is_leadership, is_produce_safe, is_transient
+from karrow.net.retry import is_leadership, is_produce_safe, is_transient, retry_pause
 from karrow.types import Node
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ class Settlement:
         self._accumulator.put_back(partition, batch, self._place(batch))
         self.retries += 1
         if not self._has_moved(batch, broker_id):
-            first, most = self._config.retry_backoff, self._config.retry_backoff_max
-            pause = backoff_delay(batch.attempts - 1, first, most, jitter=JITTER)
+            pause = retry_pause(self._config, batch.attempts - 1)
             progress.retry_at = max(progress.retry_at, time.monotonic() + pause)
 
     def _place(self, batch: Batch) -> int:
