@@ -78,8 +78,3 @@ def errors_of_records(
     )
     rest.retriable = True
     return rest, refused
-
-
-def number_or_none(number: int) -> int | None:
-    """A number of an answer, where -1 means that there is none."""
-    return number if number >= 0 else None

@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from karrow.aio._produce import decode_written, encode_batches, encode_head
+from karrow.aio.calls.produce import (
+    FIRST_WITH_BATCHES,
+    FIRST_WITH_TIMESTAMPS,
+    FIRST_WITH_TOPIC_IDS,
+    FIRST_WITH_ZSTD,
+)
 from karrow.errors import LocalProtocolError
 from karrow.wire import Prepared
 from karrow.wire.messages import ProduceRequest
@@ -14,12 +20,6 @@ if TYPE_CHECKING:
     from karrow.config import ProducerConfig
     from karrow.net.cluster import Cluster
     from karrow.net.connection import Connection
-
-# The versions that brought timestamps, record batches, zstd, and topic ids.
-FIRST_WITH_TIMESTAMPS = 2
-FIRST_WITH_BATCHES = 3
-FIRST_WITH_ZSTD = 7
-FIRST_WITH_TOPIC_IDS = 13
 
 
 def produce_version(

@@ -23,6 +23,7 @@ from karrow import events
 from karrow.aio._delivery import wait_for
 from karrow.aio._produce import Written
 from karrow.aio.calls.base import Calls, Reply, Request
+from karrow.aio.calls.produce import FIRST_WITH_TOPIC_IDS
 from karrow.aio.producing.answers import (
     Outcome,
     Place,
@@ -31,7 +32,7 @@ from karrow.aio.producing.answers import (
 from karrow.aio.producing.lane import Flight, Lane
 from karrow.aio.producing.leaders import Leaders
 from karrow.aio.producing.packing import Packer
-from karrow.aio.producing.requests import FIRST_WITH_TOPIC_IDS, Requests, produce_version
+from karrow.aio.producing.requests import Requests, produce_version
 from karrow.aio.producing.sequences import Progress, Sequences
 from karrow.aio.producing.settlement import Settlement
 from karrow.aio.producing.stats import Statistics

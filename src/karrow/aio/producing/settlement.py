@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from karrow.aio.producing.answers import Outcome, errors_of_records, number_or_none
+from karrow.aio.producing.answers import Outcome, errors_of_records
 from karrow.errors import (
     ConnectError,
     KafkaStorageError,
@@ -32,6 +32,7 @@ from karrow.errors import (
 )
 from karrow.net.retry import is_leadership, is_produce_safe, is_transient, retry_pause
 from karrow.types import Node
+from karrow.types.numbers import number_or_none
 
 if TYPE_CHECKING:
     from karrow.aio._accumulator import Accumulator
