@@ -22,25 +22,6 @@ if TYPE_CHECKING:
     from karrow.net.connection import Connection
 
 
-def produce_version(
-    config: ProducerConfig,
-    cluster: Cluster,
-    connection: Connection,
-    batches: list[Batch],
-    newest: int | None,
-) -> int:
-    """The newest version that the broker has and that can carry the batches."""
-    topic_id = cluster.cache.topic_id
-    for batch in batches:
-        if topic_id(batch.partition.topic.name) is None:
-            without_ids = FIRST_WITH_TOPIC_IDS - 1
-            newest = without_ids if newest is None else min(newest, without_ids)
-    version = connection.versions.choose("Produce", most=newest)
-    if config.compression == "zstd":
-        connection.versions.require("Produce", version, "zstd", FIRST_WITH_ZSTD)
-    return version
-
-
 class Requests:
     """Makes the requests of one producer."""
 
@@ -50,6 +31,18 @@ class Requests:
         self._acks = -1 if config.acks == "all" else config.acks
         self._timeout_ms = round(config.request_timeout * 1000)
         self._heads: dict[int, bytes] = {}
+
+    def version(self, connection: Connection, batches: list[Batch], newest: int | None) -> int:
+        """The newest version that the broker has and that can carry the batches."""
+        topic_id = self._cluster.cache.topic_id
+        for batch in batches:
+            if topic_id(batch.partition.topic.name) is None:
+                without_ids = FIRST_WITH_TOPIC_IDS - 1
+                newest = without_ids if newest is None else min(newest, without_ids)
+        version = connection.versions.choose("Produce", most=newest)
+        if self._config.compression == "zstd":
+            connection.versions.require("Produce", version, "zstd", FIRST_WITH_ZSTD)
+        return version
 
     def body(
         self, version: int, batches: list[Batch], names: list[bytes]

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from karrow.aio.producing.answers import Outcome, errors_of_records
+from karrow.aio.producing.answers import errors_of_records
 from karrow.errors import (
     ConnectError,
     KafkaStorageError,
@@ -71,9 +71,9 @@ class Settlement:
         self._sequences = sequences
         self._on_gap = on_gap
 
-    def written(self, batch: Batch, base_offset: int | None, answer: Any) -> None:
-        """The broker has a batch; None for an offset that it does not know any more."""
-        offset = None if base_offset is None else number_or_none(base_offset)
+    def written(self, batch: Batch, answer: Any) -> None:
+        """The broker has a batch, and has said where, as far as it knows."""
+        offset = number_or_none(answer.base_offset)
         if self._config.idempotent:
             last = None if offset is None else offset + batch.count - 1
             self._sequences.acked(self._sequences.progress(batch.partition), batch, last)
@@ -83,10 +83,8 @@ class Settlement:
             number_or_none(answer.log_start_offset),
         )
 
-    def trouble(self, outcome: Outcome, broker_id: int) -> None:
+    def trouble(self, batch: Batch, error: KarrowError, answer: Any, broker_id: int) -> None:
         """A batch was not written, or nobody knows: again, in pieces, or never."""
-        batch, error, answer = outcome
-        assert error is not None  # noqa: S101 - outcomes without one do not come here
         partition = batch.partition
         where = Node.leader(partition.topic.name, partition.number)
         self._cluster.learn(error, where, broker_id)
@@ -97,14 +95,13 @@ class Settlement:
         is_sure = not batch.is_doubtful or self._config.allow_duplicates
         if isinstance(error, MessageTooLarge) and batch.count > 1 and is_sure:
             self._divide(batch)
-        elif self._is_again(outcome):
+        elif self._is_again(batch, error, answer):
             self._put_back(batch, broker_id)
         else:
             self.fail(batch, error, answer)
 
-    def _is_again(self, outcome: Outcome) -> bool:
-        batch, error, answer = outcome
-        if time.monotonic() >= batch.born + self._config.delivery_timeout or error is None:
+    def _is_again(self, batch: Batch, error: KarrowError, answer: Any) -> bool:
+        if time.monotonic() >= batch.born + self._config.delivery_timeout:
             return False
         if self._config.idempotent:
             start = -1 if answer is None else answer.log_start_offset
