@@ -340,10 +340,11 @@ class Sender(Calls):
             body = self._requests.body(version, chosen, names)
         except KarrowError as error:
             # One batch may be to blame for all: a batch alone shows which.
-            for batch in chosen if len(chosen) == 1 else ():
-                self.settlement.give_up(batch, error)
-            for one in chosen if len(chosen) > 1 else ():
-                self._send_batches(lane, [one])
+            if len(chosen) == 1:
+                self.settlement.give_up(chosen[0], error)
+            else:
+                for one in chosen:
+                    self._send_batches(lane, [one])
             return True
         for batch in chosen:
             self._prepare(batch)
