@@ -23,6 +23,7 @@ from concurrent.futures import Future, wait
 from typing import Any, Generic, TypeVar
 
 from karrow.errors import StateError
+from karrow.net.sharing import cancelled
 
 T = TypeVar("T")
 
@@ -108,10 +109,7 @@ class _Call(Generic[T]):
 
 
 async def _cancel_all() -> None:
-    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancelled(*(asyncio.all_tasks() - {asyncio.current_task()}))
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from karrow.errors import KarrowError, UnknownTopicOrPartition
 from karrow.net.retry import retry_pause
+from karrow.net.sharing import cancelled
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -133,6 +134,4 @@ class Leaders:
 
     async def close(self) -> None:
         """Stop asking."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        await cancelled(self._asking)

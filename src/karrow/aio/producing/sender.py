@@ -38,6 +38,7 @@ from karrow.errors import (
     UnsupportedVersion,
     error_for,
 )
+from karrow.net.sharing import cancelled
 from karrow.types import Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -136,10 +137,7 @@ class Sender(Calls):
         self.accumulator.refusal = StateError("the producer is closed")
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [self._identifying] if self._identifying else []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(self._identifying)
         await self.leaders.close()
         self.settlement.give_up_all(
             StateError("the producer was closed before the record was written")
