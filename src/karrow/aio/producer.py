@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import warnings
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from karrow.aio._accumulator import Accumulator, run_callback
 from karrow.aio._rows import ArrowRows
 from karrow.aio._send import AwaitedSend
-from karrow.aio.client import AsyncClient
+from karrow.aio.client import AsyncClient, config_and_cluster
 from karrow.aio.producing.bulk import BulkDelivery, cut_short, prepare
 from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.producing.sender import Sender, settled
 from karrow.aio.producing.transaction import AsyncTransaction
 from karrow.aio.producing.transactions import Transactions
 from karrow.aio.waiting import awaited, deadline_after, seconds_left
-from karrow.config import ClientConfig, ProducerConfig
+from karrow.config import ProducerConfig
 from karrow.errors import (
     BufferFull,
-    ConfigError,
     InvalidTopicException,
     KarrowError,
     RequestTimeout,
     StateError,
     UnknownTopicOrPartition,
 )
-from karrow.net.cluster import Cluster
 from karrow.net.sharing import joined
 from karrow.types import is_topic_name
 
@@ -67,8 +63,9 @@ class AsyncProducer(AwaitedSend):
         **options: Unpack[ProducerOptions],
     ) -> None:
         self._client = bootstrap if isinstance(bootstrap, AsyncClient) else None
-        self.config = _config(bootstrap, config, {**options})
-        self._cluster = Cluster(self.config) if self._client is None else self._client.cluster
+        self.config, self._cluster = config_and_cluster(
+            ProducerConfig, bootstrap, config, {**options}
+        )
         self.accumulator = new_accumulator(self.config)
         self.accumulator.callback_runner = self._run_callbacks
         self.sender = Sender(self.config, self._cluster, self.accumulator)
@@ -354,27 +351,3 @@ def unflushed(accumulator: Accumulator, timeout: float | None) -> RequestTimeout
     """The error of a flush that took too long."""
     records = sum(batch.count for batch in accumulator.incomplete)
     return RequestTimeout(f"{records} records had no outcome after {timeout:g} s")
-
-
-def _config(
-    bootstrap: Servers | AsyncClient | None,
-    config: ProducerConfig | None,
-    options: dict[str, Any],
-) -> ProducerConfig:
-    """The options of a producer; one that shares a client has that one's."""
-    if not isinstance(bootstrap, AsyncClient):
-        if bootstrap is not None:
-            options["bootstrap"] = bootstrap
-        chosen = ProducerConfig.make(config, options)
-        if chosen.bootstrap is None:
-            raise ConfigError("no bootstrap servers", hint="give them as 'host:port,host:port'")
-        return chosen
-    shared = ClientConfig.describe()
-    twice = sorted(name for name in options if name in shared)
-    if twice or config is not None:
-        raise ConfigError(f"an open client has its options already: {', '.join(twice) or 'config'}")
-    inherited: Mapping[str, Any] = {
-        field.name: getattr(bootstrap.config, field.name)
-        for field in dataclasses.fields(ClientConfig)
-    }
-    return ProducerConfig.make(None, {**inherited, **options})
