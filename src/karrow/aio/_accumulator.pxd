@@ -87,3 +87,11 @@ cdef class Accumulator:
     cdef int wake(self) except -1
     cpdef adopt(self, Batch batch)
     cdef uint64_t lot(self) noexcept
+
+
+cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
+    """Xorshift: good enough to spread load."""
+    state[0] ^= state[0] << 13
+    state[0] ^= state[0] >> 7
+    state[0] ^= state[0] << 17
+    return state[0] >> 1

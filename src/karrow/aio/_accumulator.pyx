@@ -267,11 +267,7 @@ cdef class Accumulator:
         return where
 
     cdef uint64_t lot(self) noexcept:
-        """Xorshift: good enough to spread load."""
-        self.random_state ^= self.random_state << 13
-        self.random_state ^= self.random_state >> 7
-        self.random_state ^= self.random_state << 17
-        return self.random_state >> 1
+        return next_random(&self.random_state)
 
     cdef Batch batch_for(self, Partition partition, int64_t size):
         """A new open batch; the one before is full."""
