@@ -5,8 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from karrow.aio._batch cimport Batch, MemoryPool
 from karrow.aio._delivery cimport Delivery
 
-cdef enum Obstacle:
-    NONE = 0
+cpdef enum Obstacle:
     NO_TOPIC = 1                 # its partitions are not known
     NO_PARTITION = 2             # the partition asked for is none of them
     NO_ROOM = 3

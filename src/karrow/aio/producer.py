@@ -6,12 +6,11 @@ import asyncio
 import warnings
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from karrow.aio._accumulator import Accumulator, run_callback
+from karrow.aio._accumulator import Accumulator, Obstacle, run_callback
 from karrow.aio._rows import ArrowRows
 from karrow.aio._send import AwaitedSend
 from karrow.aio.client import AsyncClient, config_and_cluster
 from karrow.aio.producing.bulk import BulkDelivery, cut_short, prepare
-from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.producing.sender import Sender, settled
 from karrow.aio.producing.transaction import AsyncTransaction
 from karrow.aio.producing.transactions import Transactions
@@ -106,7 +105,7 @@ class AsyncProducer(AwaitedSend):
     # ---- what send may have to wait for
 
     async def overcome(
-        self, obstacle: int, topic: str, partition: int | None, deadline: float | None
+        self, obstacle: Obstacle, topic: str, partition: int | None, deadline: float | None
     ) -> float | None:
         """Do away with what is in the way of a record; ``send`` calls it.
 
@@ -151,11 +150,11 @@ class AsyncProducer(AwaitedSend):
             hint="raise buffer_bytes, or wait with send",
         )
 
-    async def no_room(self, obstacle: int, topic: str, partition: int | None) -> KarrowError:
+    async def no_room(self, obstacle: Obstacle, topic: str, partition: int | None) -> KarrowError:
         """Why a record is not taken now, for a blocking producer."""
         return self._no_room(obstacle, topic, partition)
 
-    def _no_room(self, obstacle: int, topic: str, partition: int | None) -> KarrowError:
+    def _no_room(self, obstacle: Obstacle, topic: str, partition: int | None) -> KarrowError:
         """Why a record is not taken now; what is missing is looked for."""
         if obstacle == Obstacle.NO_ROOM:
             return self.buffer_full()

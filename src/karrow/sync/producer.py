@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from karrow.aio._accumulator import run_callback
+from karrow.aio._accumulator import Obstacle, run_callback
 from karrow.aio._rows import ArrowRows
 from karrow.aio.producer import (
     AsyncProducer,
@@ -22,7 +22,6 @@ from karrow.aio.producer import (
     unflushed,
 )
 from karrow.aio.producing.bulk import BulkDelivery, cut_short, find_places
-from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.sync._send import BlockingSend
 from karrow.sync.client import Client
@@ -126,7 +125,7 @@ class Producer(BlockingSend):
     # ---- what send may have to wait for
 
     def _overcome(
-        self, obstacle: int, topic: str, partition: int | None, deadline: float | None
+        self, obstacle: Obstacle, topic: str, partition: int | None, deadline: float | None
     ) -> float | None:
         self.accumulator.run_callbacks()
         if obstacle != Obstacle.NO_ROOM:
@@ -136,7 +135,7 @@ class Producer(BlockingSend):
             raise self._twin.buffer_full()
         return deadline
 
-    def _no_room(self, obstacle: int, topic: str, partition: int | None) -> KarrowError:
+    def _no_room(self, obstacle: Obstacle, topic: str, partition: int | None) -> KarrowError:
         if obstacle == Obstacle.NO_ROOM:
             return self._twin.buffer_full()
         return self._run(self._twin.no_room(obstacle, topic, partition))

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from karrow.aio._accumulator import Obstacle
 from karrow.aio._delivery import wait_for
 from karrow.aio._rows import ArrowRows, error_in
-from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.errors import BufferFull, KarrowError, RequestTimeout, UnknownTopicOrPartition
 from karrow.types import SendSummary, TopicPartition
