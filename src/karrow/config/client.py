@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from karrow.config import bootstrap as servers
 from karrow.config import sasl as mechanisms
@@ -245,12 +245,39 @@ class ClientConfig(Options):
         """How long a whole call may take."""
         return 4 * self.request_timeout if self.api_timeout is None else self.api_timeout
 
+    @classmethod
+    def for_servers(
+        cls, bootstrap: Servers | None, config: Self | None, options: Mapping[str, Any]
+    ) -> Self:
+        """The options of what connects to servers: they have to be among them."""
+        given = options if bootstrap is None else {**options, "bootstrap": bootstrap}
+        found = cls.make(config, given)
+        if found.bootstrap is None:
+            raise _no_servers()
+        return found
+
+    @classmethod
+    def for_open_client(
+        cls, shared: ClientConfig, config: Self | None, options: Mapping[str, Any]
+    ) -> Self:
+        """The options of what shares an open client: it has that one's, and its own beside."""
+        inherited = {name: getattr(shared, name) for name in ClientConfig.describe()}
+        twice = sorted(inherited.keys() & options.keys())
+        if twice or config is not None:
+            names = ", ".join(twice) or "config"
+            raise ConfigError(f"an open client has its options already: {names}")
+        return cls.make(None, {**inherited, **options})
+
     def addresses(self) -> tuple[Address, ...]:
         """The bootstrap servers; a callable among the options is called now, and may block."""
         if self.bootstrap is None:
-            raise ConfigError("no bootstrap servers", hint="give them as 'host:port,host:port'")
+            raise _no_servers()
         return servers.resolve(self.bootstrap)
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """The context of the option tls, None for plaintext; reads certificates each time."""
         return transport.context_for(self.tls)
+
+
+def _no_servers() -> ConfigError:
+    return ConfigError("no bootstrap servers", hint="give them as 'host:port,host:port'")
