@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from karrow.aio._reading import AwaitedIteration
-from karrow.aio.client import AsyncClient
+from karrow.aio.client import AsyncClient, config_and_cluster
 from karrow.aio.consuming.commits import Commits
 from karrow.aio.consuming.engine import Engine
 from karrow.aio.consuming.health import Watchdog
@@ -21,9 +20,9 @@ from karrow.aio.consuming.offsets import Committed, as_offsets
 from karrow.aio.consuming.subscription import subscribed
 from karrow.aio.consuming.taking import INLINE_BYTES, Taker
 from karrow.aio.consuming.watch import Watch
+from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.config import ConsumerConfig
 from karrow.errors import ConfigError, StateError
-from karrow.net.cluster import Cluster
 from karrow.types import CommittedOffset, GroupMetadata, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
@@ -62,13 +61,9 @@ class AsyncConsumer(AwaitedIteration):
         config: ConsumerConfig | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self._client = bootstrap if isinstance(bootstrap, AsyncClient) else None
-        given: dict[str, Any] = {**options}
-        if bootstrap is not None and self._client is None:
-            given["bootstrap"] = bootstrap
-        self.config = ConsumerConfig.make(config, given)
+        self._shares_cluster = isinstance(bootstrap, AsyncClient)
+        self.config, self._cluster = config_and_cluster(ConsumerConfig, bootstrap, config, options)
         self._subscription = subscribed(self.config, topics)
-        self._cluster = Cluster(self.config) if self._client is None else self._client.cluster
         self.engine = Engine(self.config, self._cluster)
         self.taker = Taker(self.engine, inline_bytes=INLINE_BYTES)
         self.engine.settle = self.taker.settle
@@ -112,10 +107,10 @@ class AsyncConsumer(AwaitedIteration):
         member = self._member = Member(
             self.config,
             self._cluster,
-            self.engine,
-            self.commits,
-            self.listeners,
-            self._subscription,
+            engine=self.engine,
+            commits=self.commits,
+            listeners=self.listeners,
+            subscription=self._subscription,
         )
         self._joining = asyncio.create_task(member.join(), name="karrow join")
         if self._subscription.needs_look:
@@ -367,7 +362,7 @@ class AsyncConsumer(AwaitedIteration):
         """
         self.begin()
         most = self.config.max_poll_records if max_records is None else counted(max_records)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         with self._alone():
             while not (found := await self.taker.records_beside(most)):
                 if not await self._wait(deadline):
@@ -396,7 +391,7 @@ class AsyncConsumer(AwaitedIteration):
 
         self.begin()
         while True:
-            deadline = None if timeout is None else time.monotonic() + timeout
+            deadline = deadline_after(timeout)
             with self._alone():
                 while (
                     rows := await self.taker.columns_beside(columns, max_records, max_bytes)
@@ -418,8 +413,8 @@ class AsyncConsumer(AwaitedIteration):
 
     async def _wait(self, deadline: float | None) -> bool:
         """Until there may be more; False when the time is up."""
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        left = seconds_left(deadline)
+        if left == 0:
             return False
         await self.engine.inbox.wait_on_loop(left)
         self._require_open()
@@ -454,7 +449,7 @@ class AsyncConsumer(AwaitedIteration):
             await self.engine.close()
             self.taker.close()
             self.engine.interrupt()
-            if self._client is None:
+            if not self._shares_cluster:
                 await self._cluster.close()
 
     async def _stop(self, *, is_done: bool) -> None:

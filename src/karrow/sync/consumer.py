@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from karrow.aio._reading import UNLIMITED, Iteration
 from karrow.aio.consumer import AsyncConsumer, Key, Topic, counted
+from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.errors import StateError
 from karrow.sync.client import Client
 from karrow.sync.loop import background, run
@@ -283,7 +283,7 @@ class Consumer(Iteration):
         Passing trouble is not raised: events and ``health()`` tell of it.
         """
         most = self.config.max_poll_records if max_records is None else counted(max_records)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         with self._alone():
             self._begin()
             while not (found := self._taker.records(most)):
@@ -312,7 +312,7 @@ class Consumer(Iteration):
         import pyarrow as pa  # noqa: PLC0415 - only this needs it
 
         while True:
-            deadline = None if timeout is None else time.monotonic() + timeout
+            deadline = deadline_after(timeout)
             with self._alone():
                 self._begin()
                 while (rows := self._taker.columns(columns, max_records, max_bytes)) is None:
@@ -333,8 +333,8 @@ class Consumer(Iteration):
 
     def _wait(self, deadline: float | None) -> bool:
         """Until there may be more; False when the time is up."""
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        left = seconds_left(deadline)
+        if left == 0:
             return False
         self._engine.inbox.wait(left)
         self._begin()

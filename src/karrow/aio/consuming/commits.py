@@ -30,6 +30,7 @@ from karrow.errors import (
     RebalanceInProgress,
     StateError,
 )
+from karrow.net.sharing import cancelled
 from karrow.types import CommittedOffset, GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -225,9 +226,7 @@ class Commits(CommitCalls):
     async def close(self) -> None:
         """Commit no more in the background; what is on its way has a moment to get there."""
         task, self._background = self._background, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await cancelled(task)
         if self._tasks:
             _, late = await asyncio.wait(set(self._tasks), timeout=FAREWELL)
             for one in late:

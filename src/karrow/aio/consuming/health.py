@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from karrow import events
 from karrow.aio.consuming.positions import State
+from karrow.net.sharing import cancelled
 from karrow.types import Health, HealthState
 
 if TYPE_CHECKING:
@@ -121,6 +122,5 @@ class Watchdog:
         """Look for the last time."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancelled(task)
             self.look()

@@ -45,6 +45,7 @@ class Member:
         self,
         config: ConsumerConfig,
         cluster: Cluster,
+        *,
         engine: Engine,
         commits: Commits,
         listeners: Listeners,

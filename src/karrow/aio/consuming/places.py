@@ -29,6 +29,7 @@ from karrow.errors import (
     error_for,
 )
 from karrow.net.retry import is_consumer_group_retriable
+from karrow.net.sharing import cancelled
 from karrow.types import CommittedOffset, Node, OffsetResult, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
@@ -287,10 +288,7 @@ class Places(CommitCalls):
 
     async def close(self) -> None:
         """Ask no more."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*self._tasks)
 
 
 def _end(entry: Any) -> tuple[int | None, int | None]:

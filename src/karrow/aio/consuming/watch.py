@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from karrow.aio.calls.base import Calls
 from karrow.errors import KarrowError, StateError, UnknownTopicOrPartition
 from karrow.net.retry import is_consumer_group_retriable
+from karrow.net.sharing import cancelled
 from karrow.types import ClusterMetadata, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
@@ -117,6 +118,4 @@ class Watch(Calls):
     async def close(self) -> None:
         """Watch no more."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await cancelled(task)
