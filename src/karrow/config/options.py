@@ -6,6 +6,7 @@ Made by tools/make_options.py; edit the option sets.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict
 
@@ -95,6 +96,9 @@ class ClientOptions(TypedDict, total=False):
 
     address_map: AddressMap | None
     """Called with each advertised (host, port), gives the one to connect to, or raises."""
+
+    api_versions: Mapping[str, int] | None
+    """The newest versions to speak by API name; what a call asks for itself comes first."""
 
     socket_keepalive: bool
     """TCP keepalive on every connection."""
