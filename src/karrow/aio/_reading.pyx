@@ -20,6 +20,7 @@ from karrow.records._reader cimport RecordReader
 from karrow.records._record cimport Record
 
 import asyncio
+import os
 
 from karrow.errors import CorruptRecordError
 
@@ -50,9 +51,19 @@ cdef enum:
     TURN = 1000                  # records after which other tasks get a turn
     RETURNED = 0                 # PYGEN_RETURN
 
+cdef int forks = 0               # how deep this process is in a line of forks
 cdef double FAR = 9e9            # seconds, which as nanoseconds fit into 64 bits
 
 UNLIMITED = INT64_MAX
+
+
+def _forked():
+    global forks
+    forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 @cython.final
@@ -60,12 +71,14 @@ UNLIMITED = INT64_MAX
 cdef class Attention:
     """Says whether something has to happen before the next record is handed out.
 
-    After ``until``, a time of the monotonic clock, something always has.
+    After ``until``, a time of the monotonic clock, something always has; so it has in a process
+    that was forked off.
     """
 
     def __cinit__(self):
         self.wanted = False
         self._until = INT64_MAX
+        self._forks = forks
 
     @property
     def until(self):
@@ -76,7 +89,9 @@ cdef class Attention:
         self._until = INT64_MAX if when >= FAR else <int64_t>(when * 1e9)
 
     cdef bint is_due(self):
-        return self.wanted or (self._until != INT64_MAX and karrow_now() > self._until)
+        if self.wanted or self._forks != forks:
+            return True
+        return self._until != INT64_MAX and karrow_now() > self._until
 
 
 cdef class Hand:

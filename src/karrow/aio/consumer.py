@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -77,6 +78,7 @@ class AsyncConsumer(AwaitedIteration):
         self._has_begun = False
         self._is_busy = False
         self._is_closing = False
+        self._pid = os.getpid()
         self.is_closed = False
 
     # ---- what is read
@@ -98,6 +100,7 @@ class AsyncConsumer(AwaitedIteration):
 
     def _start(self) -> None:
         self._has_begun = True
+        self.engine.fatal = None
         self.engine.start()
         self._watchdog.start()
         if self.config.group is not None:
@@ -422,7 +425,16 @@ class AsyncConsumer(AwaitedIteration):
 
     # ---- the end
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one that made the consumer."""
+        return self._pid != os.getpid()
+
     def _require_open(self) -> None:
+        if self.is_forked:
+            raise StateError(
+                "the consumer was made before a fork", hint="make one in the child process"
+            )
         if self.is_closed:
             raise StateError("the consumer is closed")
 
@@ -437,7 +449,7 @@ class AsyncConsumer(AwaitedIteration):
 
     async def end(self, *, is_done: bool) -> None:
         """Close; with ``is_done`` the application is through with what it has, else it failed."""
-        if self.is_closed:
+        if self.is_closed or self.is_forked:
             return
         self.is_closed = self._is_closing = True
         self.listeners.closing()
@@ -473,7 +485,9 @@ class AsyncConsumer(AwaitedIteration):
         await self.end(is_done=kind is None)
 
     def __del__(self) -> None:
-        if not getattr(self, "is_closed", True) and self._cluster.has_connections:
+        if getattr(self, "is_closed", True) or self.is_forked:
+            return
+        if self._cluster.has_connections:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, 2, source=self)
 
     def __repr__(self) -> str:

@@ -7,7 +7,6 @@ caller's thread, and so are the listeners called: while it polls, subscribes or 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -72,7 +71,6 @@ class Consumer(Iteration):
         self._taker.inline_bytes = UNLIMITED
         self._iterate_over(self._taker)
         self._user: int | None = None
-        self._pid = os.getpid()
         self._has_begun = False
 
     # ---- threads
@@ -322,11 +320,7 @@ class Consumer(Iteration):
 
     def _begin(self) -> None:
         """Be reading, and do what waits for this thread."""
-        if self._pid != os.getpid():
-            raise StateError(
-                "the consumer was made before a fork", hint="make one in the child process"
-            )
-        if self._twin.is_closed or not self._has_begun:
+        if self._twin.is_closed or self._twin.is_forked or not self._has_begun:
             self._on_loop(self._twin.begin)
             self._has_begun = True
         self._twin.listeners.run_errands()
@@ -347,7 +341,7 @@ class Consumer(Iteration):
         self._close(is_done=True)
 
     def _close(self, *, is_done: bool) -> None:
-        if self._pid == os.getpid():
+        if not self._twin.is_forked:
             self._run_attending(self._twin.end(is_done=is_done))
 
     def __enter__(self) -> Self:

@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from karrow import events
 from karrow.aio.calls.commits import CommitCalls
@@ -188,14 +188,23 @@ class Commits(CommitCalls):
             self._background = asyncio.create_task(self._repeat(), name="karrow commits")
 
     async def _repeat(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.auto_commit_interval)
-            await self.store_in_passing(self.done_with())
-
-    async def store_in_passing(self, offsets: Stored) -> None:
-        """Store offsets if that can be had; who fails is heard of in health and events."""
         try:
-            await self.store(offsets, retries=0)
+            while True:
+                await asyncio.sleep(self._config.auto_commit_interval)
+                await self._in_passing(self.store(self.done_with(), retries=0))
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self._engine.broke("committing", error)
+
+    async def store_in_time(self, offsets: Stored, limit: float) -> None:
+        """Store offsets that nobody may store later, if it can be done within ``limit``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._in_passing(self.store(offsets))
+
+    async def _in_passing(self, storing: Coroutine[Any, Any, None]) -> None:
+        """Have offsets stored; that it fails is heard of in health and events."""
+        try:
+            await storing
         except KarrowError as error:
             self.trouble = error
             if _is_refusal(error):
@@ -217,11 +226,9 @@ class Commits(CommitCalls):
 
     async def store_at_last(self, *, is_done: bool) -> None:
         """Store what the application was handed, or what it is done with, in bounded time."""
-        if not self._config.commits_itself:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL):
-                await self.store_in_passing(self.handed_out() if is_done else self.done_with())
+        if self._config.commits_itself:
+            offsets = self.handed_out() if is_done else self.done_with()
+            await self.store_in_time(offsets, FAREWELL)
 
     async def close(self) -> None:
         """Commit no more in the background; what is on its way has a moment to get there."""

@@ -26,7 +26,7 @@ from karrow.aio.consuming.fetcher import Fetcher
 from karrow.aio.consuming.inbox import Inbox
 from karrow.aio.consuming.places import Places
 from karrow.aio.consuming.positions import Fetch, Positions
-from karrow.errors import KarrowError, OffsetOutOfRange
+from karrow.errors import KarrowError, OffsetOutOfRange, StateError
 from karrow.types import OffsetSpec
 
 if TYPE_CHECKING:
@@ -131,6 +131,12 @@ class Engine:
         """Nothing goes on: every request for data raises this from now on."""
         self.fatal = error
         self.interrupt()
+
+    def broke(self, what: str, error: Exception) -> None:
+        """A task of ours has ended by something that nobody has thought of."""
+        broken = StateError(f"{what} broke: {type(error).__name__}: {error}")
+        broken.__cause__ = error
+        self.fail(broken)
 
     def _out_of_range(self, asked: Fetch) -> None:
         spec = self._config.out_of_range_spec(asked.partition, asked.offset)

@@ -43,9 +43,12 @@ class Watchdog:
             self._task = asyncio.create_task(self._repeat(), name="karrow watchdog")
 
     async def _repeat(self) -> None:
-        while True:
-            self.look()
-            await asyncio.sleep(INTERVAL)
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(INTERVAL)
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self._consumer.engine.broke("the watchdog", error)
 
     def look(self) -> Health:
         """How the consumer is doing now."""

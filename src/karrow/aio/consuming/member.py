@@ -16,6 +16,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from karrow.aio.consuming.commits import FAREWELL
 from karrow.aio.groups.membership import Membership
 from karrow.aio.groups.served import ServedMembership
 
@@ -132,9 +133,8 @@ class Member:
             await self._engine.drained(gone, unless=lambda: self.is_leaving)
         if self._config.commits_itself:
             handed_out = self._commits.handed_out() if self.is_done else self._commits.done_with()
-            await self._commits.store_in_passing(
-                {one: stored for one, stored in handed_out.items() if one in gone}
-            )
+            mine = {one: stored for one, stored in handed_out.items() if one in gone}
+            await self._commits.store_in_time(mine, FAREWELL)
         await self._listeners.revoked(gone)
 
     def lost(self, gone: frozenset[TopicPartition]) -> None:

@@ -232,6 +232,12 @@ class AnyMembership(CoordinatorCalls, ABC):
         if self._awaits_poll and self._loop is not None:
             self._loop.call_soon_threadsafe(self._wake.set)
 
+    def idle(self) -> None:
+        """The application is stuck: be no member until it polls, as after max_poll_interval."""
+        self._polled_at = -inf
+        self._is_idle = True
+        self._wake.set()
+
     def refused(self, error: KarrowError, asked_as: GroupMetadata) -> bool:
         """A commit was refused; it counts if it was made as what the member still is.
 
