@@ -63,3 +63,12 @@ def test_examples_about_the_producer(
     quoted = {'"orders"': f'"{topic}"'}
     run_examples(ROOT / "docs" / "producer.md", {IN_THE_TEXT: kafka.bootstrap(), **quoted})
     assert topic in capsys.readouterr().out
+
+
+def test_examples_about_the_consumer(
+    kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = f"parcels-{uuid4().hex}"
+    quoted = {'"parcels"': f'"{topic}"'}
+    run_examples(ROOT / "docs" / "consumer.md", {IN_THE_TEXT: kafka.bootstrap(), **quoted})
+    assert capsys.readouterr().out.count("handled") == 300
