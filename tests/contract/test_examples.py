@@ -53,7 +53,7 @@ def test_examples_in_the_readme(kafka: KafkaCluster, capsys: pytest.CaptureFixtu
     topic = f"orders-{uuid4().hex}"
     quoted = {'"orders"': f'"{topic}"'}
     run_examples(ROOT / "README.md", {IN_THE_TEXT: kafka.bootstrap(), **quoted})
-    assert capsys.readouterr().out == "0\n0 None b'a'\n1 b'key' b'b'\n"
+    assert capsys.readouterr().out == "0\n4\n0 None b'a'\n1 b'key' b'b'\n"
 
 
 def test_examples_about_the_producer(
