@@ -332,6 +332,8 @@ class Fetcher(Calls):
         session.answered(answer.session_id)
         with self._lock:
             is_news, size = self._read(answer, version, wanted, broker_id)
+        if size:
+            self._inbox.nudge()
         span.stop(bytes=size)
         return is_news
 
