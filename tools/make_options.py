@@ -14,6 +14,7 @@ from generated import write_or_check
 
 from karrow.config.client import ClientConfig
 from karrow.config.consumer import ConsumerConfig
+from karrow.config.fetch import FetchConfig
 from karrow.config.option import Option, Options
 from karrow.config.producer import ProducerConfig
 from karrow.config.workers import WorkerConfig
@@ -22,6 +23,7 @@ OUTPUT = Path(__file__).parent.parent / "src/karrow/config/options.py"
 SETS: dict[str, type[Options]] = {
     "ClientOptions": ClientConfig,
     "ProducerOptions": ProducerConfig,
+    "FetchOptions": FetchConfig,
     "ConsumerOptions": ConsumerConfig,
     "WorkerOptions": WorkerConfig,
 }
@@ -34,6 +36,7 @@ Made by tools/make_options.py; edit the option sets.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict
 
@@ -42,11 +45,11 @@ if TYPE_CHECKING:
     from karrow.config.consumer import (
         Assignors,
         GroupProtocol,
-        Isolation,
         OutOfRange,
         Rebalanced,
         Start,
     )
+    from karrow.config.fetch import Isolation
     from karrow.config.producer import Acks, AfterFork, Callbacks, Compression, Partitioner
     from karrow.config.sasl import Mechanism
     from karrow.config.tls import TLS

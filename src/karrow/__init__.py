@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from karrow.sync.client import Client as Client
     from karrow.sync.consumer import Consumer as Consumer
     from karrow.sync.producer import Producer as Producer
+    from karrow.sync.reading import read_arrow as read_arrow
     from karrow.sync.transaction import Transaction as Transaction
     from karrow.types import AbortedTransaction as AbortedTransaction
     from karrow.types import AclBinding as AclBinding
@@ -202,6 +203,7 @@ __all__ = [
     "config",
     "errors",
     "events",
+    "read_arrow",
     "records",
     "retry",
     "run_group",
@@ -245,6 +247,7 @@ _HOMES = {
     "ProducerConfig": "karrow.config",
     "ProducerStats": "karrow.aio.producing.stats",
     "Record": "karrow.records",
+    "read_arrow": "karrow.sync.reading",
     "retry": "karrow.net",
     "run_group": "karrow.workers.group",
     "sasl": "karrow.config",

@@ -141,6 +141,23 @@ def test_forked_child_may_begin_anew(broker: Broker) -> None:
     assert (values(broker, 0), values(broker, 1)) == ([b"parent"], [b"child"])
 
 
+UNFLUSHED = """
+import os, sys, karrow
+producer = karrow.Producer(sys.argv[1], linger=60.0, after_fork="restart")
+producer.partitions_for("topic")
+child = os.fork()
+producer.send("topic", b"parent" if child else b"child", partition=1 if child == 0 else 0)
+if child:
+    print("status", os.waitpid(child, 0)[1])
+"""
+
+
+def test_forked_child_that_began_anew_flushes_at_its_end(broker: Broker) -> None:
+    """Row 39: records that nobody flushed get a little time there too."""
+    assert said(script(broker, UNFLUSHED)) == ["status 0"]
+    assert (values(broker, 0), values(broker, 1)) == ([b"parent"], [b"child"])
+
+
 POOL = """
 import multiprocessing, sys, karrow
 producer = karrow.Producer(sys.argv[1], after_fork="restart")

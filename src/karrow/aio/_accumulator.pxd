@@ -5,8 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from karrow.aio._batch cimport Batch, MemoryPool
 from karrow.aio._delivery cimport Delivery
 
-cdef enum Obstacle:
-    NONE = 0
+cpdef enum Obstacle:
     NO_TOPIC = 1                 # its partitions are not known
     NO_PARTITION = 2             # the partition asked for is none of them
     NO_ROOM = 3
@@ -87,3 +86,11 @@ cdef class Accumulator:
     cdef int wake(self) except -1
     cpdef adopt(self, Batch batch)
     cdef uint64_t lot(self) noexcept
+
+
+cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
+    """Xorshift: good enough to spread load."""
+    state[0] ^= state[0] << 13
+    state[0] ^= state[0] >> 7
+    state[0] ^= state[0] << 17
+    return state[0] >> 1

@@ -1,5 +1,6 @@
 from collections import deque
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any, TypeAlias
 
 from karrow.aio._batch import Batch
@@ -7,6 +8,11 @@ from karrow.config.producer import Partitioner
 from karrow.errors import KarrowError
 
 Callback: TypeAlias = tuple[Any, Callable[[Any], object]]
+
+class Obstacle(IntEnum):
+    NO_TOPIC = 1
+    NO_PARTITION = 2
+    NO_ROOM = 3
 
 class Topic:
     @property
@@ -29,7 +35,7 @@ class Partition:
 
 class Accumulator:
     refusal: KarrowError | None
-    obstacle: int
+    obstacle: Obstacle
     waker: Callable[[], object] | None
     callback_runner: Callable[[list[Callback]], object] | None
     on_settled: Callable[[Batch], object] | None
@@ -81,6 +87,8 @@ class Accumulator:
     def release_waiters(self) -> None: ...
     def call_back(self, callbacks: list[Callback]) -> None: ...
     def run_callbacks(self) -> int: ...
+    def add_finish_waiter(self, wake: Callable[[], object]) -> bool: ...
+    def remove_finish_waiter(self, wake: Callable[[], object]) -> None: ...
     def wait_for_callbacks(self, timeout: float | None) -> None: ...
     def is_loop_here(self) -> bool: ...
 

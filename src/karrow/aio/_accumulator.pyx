@@ -33,6 +33,7 @@ import random
 import threading
 from collections import deque
 
+from karrow.aio.waiting import blocked
 from karrow.errors import ConfigError, LocalProtocolError, MessageTooLarge, StateError
 
 cdef enum:
@@ -197,9 +198,7 @@ cdef class Accumulator:
     def refuse(self):
         """Raise why nothing is taken."""
         self.refuse_fork()
-        error = copy.copy(self.refusal)
-        error.__cause__ = self.refusal.__cause__
-        raise error
+        raise copy.copy(self.refusal)
 
     @property
     def is_forked(self):
@@ -268,11 +267,7 @@ cdef class Accumulator:
         return where
 
     cdef uint64_t lot(self) noexcept:
-        """Xorshift: good enough to spread load."""
-        self.random_state ^= self.random_state << 13
-        self.random_state ^= self.random_state >> 7
-        self.random_state ^= self.random_state << 17
-        return self.random_state >> 1
+        return next_random(&self.random_state)
 
     cdef Batch batch_for(self, Partition partition, int64_t size):
         """A new open batch; the one before is full."""
@@ -432,15 +427,7 @@ cdef class Accumulator:
 
     def wait_for_room(self, timeout):
         """Block until there is room: whether there is."""
-        lock = threading.Lock()
-        lock.acquire()
-        wake = lock.release
-        if not self.add_room_waiter(wake):
-            return True
-        try:
-            return lock.acquire(timeout=-1 if timeout is None else max(timeout, 0))
-        finally:
-            self.remove_room_waiter(wake)
+        return blocked(self.add_room_waiter, self.remove_room_waiter, timeout)
 
     def release_waiters(self):
         """Wake everybody who waits for room: they will be refused."""
@@ -481,17 +468,21 @@ cdef class Accumulator:
         self.has_finished = bool(self.finished)
         return count
 
-    def wait_for_callbacks(self, timeout):
-        """Block until a callback is due, or the time is up."""
-        lock = threading.Lock()
-        lock.acquire()
-        wake = lock.release
-        self.finish_waiters.append(wake)
+    def add_finish_waiter(self, wake):
+        """Call ``wake`` when a callback is due; False when one is."""
         if self.finished:
-            return
-        lock.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+            return False
+        self.finish_waiters.append(wake)
+        return True
+
+    def remove_finish_waiter(self, wake):
+        """Forget a waiter that has gone."""
         if wake in self.finish_waiters:
             self.finish_waiters.remove(wake)
+
+    def wait_for_callbacks(self, timeout):
+        """Block until a callback is due, or the time is up."""
+        blocked(self.add_finish_waiter, self.remove_finish_waiter, timeout)
 
     def is_loop_here(self):
         """Whether this is the thread of the loop that sends."""

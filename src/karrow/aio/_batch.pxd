@@ -3,8 +3,11 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from karrow.records._encode cimport Writer
-from karrow.records._segment cimport Segment
+from karrow.records._segment cimport RawRecord, Segment
 from karrow.records._writing cimport Field
+
+cdef enum:
+    POOL_BLOCKS = 64             # more are given back to the system
 
 cdef enum BatchState:
     OPEN = 0                     # takes records
@@ -16,7 +19,7 @@ cdef enum BatchState:
 
 cdef class MemoryPool:
     cdef readonly int64_t block_bytes
-    cdef uint8_t* blocks[64]
+    cdef uint8_t* blocks[POOL_BLOCKS]
     cdef int count
 
     cdef uint8_t* take(self) noexcept
@@ -66,9 +69,7 @@ cdef class Batch:
         self, Field key, Field value, int64_t timestamp, const uint8_t* headers,
         int64_t headers_length, int64_t header_count
     ) except -1
+    cdef int64_t append_raw(self, RawRecord* record) except -1
     cdef int finish(self) except -1
     cdef void free_memory(self) noexcept
-    cdef void open_segment(self, Segment* segment) noexcept
-
-
-cdef Field raw_field(const uint8_t* start, int64_t length) noexcept
+    cdef void read_records(self, Segment* segment) noexcept

@@ -21,16 +21,17 @@ from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from karrow.records._builder cimport BatchBuilder
-from karrow.records._cursor cimport FAULT_NONE, store32
-from karrow.records._encode cimport Stamp, make_stamp, open_writer, stamp_header, write_row
+from karrow.records._cursor cimport store32
+from karrow.records._encode cimport (
+    Stamp, make_stamp, open_writer, read_back, stamp_header, write_row,
+)
 from karrow.records._layout cimport ATTRIBUTES_AT, BATCH_OVERHEAD, CRC_AT
 from karrow.records._segment cimport RawRecord, Segment, next_record
-from karrow.records._writing cimport RECORD_OVERHEAD, WRITE_SLACK, Field
-
-import threading
+from karrow.records._writing cimport RECORD_OVERHEAD, WRITE_SLACK, Field, field_at
 
 import crc32c
 
+from karrow.aio.waiting import blocked
 from karrow.errors import LocalProtocolError, StateError
 from karrow.records.compression import compress
 
@@ -65,7 +66,7 @@ cdef class MemoryPool:
         return <uint8_t*>malloc(self.block_bytes + WRITE_SLACK)
 
     cdef void give(self, uint8_t* block) noexcept:
-        if self.count < 64:
+        if self.count < POOL_BLOCKS:
             self.blocks[self.count] = block
             self.count += 1
         else:
@@ -155,6 +156,13 @@ cdef class Batch:
         self.charged += self.writer.at - before
         return index
 
+    cdef int64_t append_raw(self, RawRecord* record) except -1:
+        """Encode a record that was read: its index."""
+        return self.append(
+            field_at(record.key, record.key_length), field_at(record.value, record.value_length),
+            record.timestamp, record.headers, record.headers_length, record.header_count,
+        )
+
     def close(self):
         """Take no more records."""
         if self.state == OPEN:
@@ -237,15 +245,9 @@ cdef class Batch:
     def __releasebuffer__(self, Py_buffer* buffer):
         self.let_go()
 
-    cdef void open_segment(self, Segment* segment) noexcept:
-        memset(segment, 0, sizeof(Segment))
-        segment.cursor.at = self.memory + BATCH_OVERHEAD
-        segment.cursor.end = self.writer.at
-        segment.cursor.fault = FAULT_NONE
-        segment.remaining = self.writer.count
-        segment.last_delta = self.writer.last_delta
-        segment.base_timestamp = self.writer.base_timestamp
-        segment.magic = 2
+    cdef void read_records(self, Segment* segment) noexcept:
+        """Its records, to be read again."""
+        read_back(&self.writer, self.memory + BATCH_OVERHEAD, segment)
 
     def message_set(self, int magic, str compression, level):
         """The records in the format of brokers before 0.11."""
@@ -254,7 +256,7 @@ cdef class Batch:
         )
         cdef Segment segment
         cdef RawRecord record
-        self.open_segment(&segment)
+        self.read_records(&segment)
         while segment.remaining:
             next_record(&segment, &record)
             if record.header_count:
@@ -272,15 +274,11 @@ cdef class Batch:
         cdef int64_t half = self.writer.count // 2
         cdef int64_t number
         memset(&record, 0, sizeof(RawRecord))
-        self.open_segment(&segment)
+        self.read_records(&segment)
         for number in range(self.writer.count):
             next_record(&segment, &record)
             part = first if number < half else second
-            part.append(
-                raw_field(record.key, record.key_length),
-                raw_field(record.value, record.value_length),
-                record.timestamp, record.headers, record.headers_length, record.header_count,
-            )
+            part.append_raw(&record)
         for part in (first, second):
             part.born = self.born
             part.state = CLOSED
@@ -382,21 +380,5 @@ cdef class Batch:
                 "waiting here would block the event loop that sends the record", hint="await it"
             )
         self.owner.urge(self)
-        lock = threading.Lock()
-        lock.acquire()
-        wake = lock.release
-        if not self.add_waiter(wake):
-            return True
-        try:
-            lock.acquire(timeout=-1 if timeout is None else max(timeout, 0))
-        finally:
-            self.remove_waiter(wake)
+        blocked(self.add_waiter, self.remove_waiter, timeout)
         return self.state > CLOSED
-
-
-cdef Field raw_field(const uint8_t* start, int64_t length) noexcept:
-    cdef Field field
-    field.start = start
-    field.length = length
-    field.readable_end = start + max(length, 0)
-    return field

@@ -4,10 +4,9 @@ cimport cython
 
 from karrow.aio._batch cimport FAILED, Batch
 
-import asyncio
 import copy
-import time
 
+from karrow.aio.waiting import awaited, deadline_after, seconds_left
 from karrow.errors import RequestTimeout
 from karrow.types import RecordMetadata
 
@@ -63,11 +62,10 @@ cdef class Delivery:
     def wait(self, timeout=None):
         """Wait for the outcome, whatever it is."""
         cdef Batch batch
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         while True:
             batch = self.resolve()
-            left = None if deadline is None else deadline - time.monotonic()
-            if batch.wait(left):
+            if batch.wait(seconds_left(deadline)):
                 if batch.parts is None:
                     break
             else:
@@ -81,11 +79,7 @@ cdef class Delivery:
         """The error of a record whose outcome is known, as this caller's own; None without one."""
         cdef Batch batch = self.resolve()
         error = batch.error_of(self.index) if batch.state == FAILED else None
-        if error is None:
-            return None
-        found = copy.copy(error)
-        found.__cause__ = error.__cause__
-        return found
+        return copy.copy(error)
 
     cdef object outcome(self):
         cdef Batch batch = self.resolve()
@@ -133,25 +127,6 @@ cdef class Delivery:
 
 async def wait_for(Batch batch):
     """Wait for a batch's outcome on a loop, its producer's or another."""
-    loop = asyncio.get_running_loop()
-    future = loop.create_future()
-    is_ours = batch.owner.is_loop_here()
-
-    def settle():
-        if not future.done():
-            future.set_result(None)
-
-    def wake():
-        if is_ours:
-            settle()
-        else:
-            loop.call_soon_threadsafe(settle)
-
     batch.owner.refuse_fork()
     batch.owner.urge(batch)
-    if not batch.add_waiter(wake):
-        return
-    try:
-        await future
-    finally:
-        batch.remove_waiter(wake)
+    await awaited(batch.add_waiter, batch.remove_waiter)

@@ -8,6 +8,10 @@ from karrow.records._record cimport Record
 
 cdef class Attention:
     cdef public bint wanted
+    cdef int64_t _until
+    cdef int _forks
+
+    cdef bint is_due(self)
 
 
 cdef class Hand:

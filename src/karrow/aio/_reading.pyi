@@ -8,6 +8,7 @@ UNLIMITED: int
 @final
 class Attention:
     wanted: bool
+    until: float
 
 class Hand:
     attention: Attention

@@ -1,8 +1,10 @@
 """Iteration over records, compiled: no Python frame per record.
 
 Rules:
-- Before each record one flag is looked at (``Attention``): whoever revokes, seeks, pauses or has a
-  callback to run sets it. Then, and where nothing is in hand, Python is asked (``_more``).
+- Before each record one flag and a clock are looked at (``Attention``): whoever revokes, seeks,
+  pauses or has a callback to run sets the flag; the clock says how long that is enough, since a
+  process that was stopped may have lost everything before anybody could set it. Then, and where
+  nothing is in hand, Python is asked (``_more``).
 - A record is taken under the GIL from a batch that is loaded. Loading may let other threads run, so
   the flag is looked at again after it: no record comes out behind a revocation.
 - ``before`` and ``after`` are the positions around the record that was returned last. They change
@@ -18,32 +20,78 @@ from karrow.records._reader cimport RecordReader
 from karrow.records._record cimport Record
 
 import asyncio
+import os
 
 from karrow.errors import CorruptRecordError
 
 cdef extern from *:
     """
     /* An awaitable with this slot gives its result without an exception being made. */
+    #include <time.h>
+    #ifdef CLOCK_MONOTONIC_COARSE
+    #define KARROW_CLOCK CLOCK_MONOTONIC_COARSE
+    #else
+    #define KARROW_CLOCK CLOCK_MONOTONIC
+    #endif
+    /* A few milliseconds late, and much cheaper than an exact clock. */
+    static long long karrow_now(void) {
+        struct timespec now;
+        clock_gettime(KARROW_CLOCK, &now);
+        return (long long) now.tv_sec * 1000000000 + now.tv_nsec;
+    }
+
     static void karrow_set_send(PyObject *type, void *send) {
         ((PyTypeObject *) type)->tp_as_async->am_send = (sendfunc) send;
     }
     """
     void karrow_set_send(PyObject* kind, void* send)
+    long long karrow_now() nogil
 
 cdef enum:
     TURN = 1000                  # records after which other tasks get a turn
     RETURNED = 0                 # PYGEN_RETURN
 
+cdef int forks = 0               # how deep this process is in a line of forks
+cdef double FAR = 9e9            # seconds, which as nanoseconds fit into 64 bits
+
 UNLIMITED = INT64_MAX
+
+
+def _forked():
+    global forks
+    forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 @cython.final
 @cython.no_gc
 cdef class Attention:
-    """Says whether something has to happen before the next record is handed out."""
+    """Says whether something has to happen before the next record is handed out.
+
+    After ``until``, a time of the monotonic clock, something always has; so it has in a process
+    that was forked off.
+    """
 
     def __cinit__(self):
         self.wanted = False
+        self._until = INT64_MAX
+        self._forks = forks
+
+    @property
+    def until(self):
+        return self._until / 1e9
+
+    @until.setter
+    def until(self, double when):
+        self._until = INT64_MAX if when >= FAR else <int64_t>(when * 1e9)
+
+    cdef bint is_due(self):
+        if self.wanted or self._forks != forks:
+            return True
+        return self._until != INT64_MAX and karrow_now() > self._until
 
 
 cdef class Hand:
@@ -77,7 +125,7 @@ cdef class Hand:
         cdef Record record
         if reader is None or self.is_beside:
             return None
-        while not self.attention.wanted:
+        while not self.attention.is_due():
             try:
                 record = reader.take()
             except CorruptRecordError:

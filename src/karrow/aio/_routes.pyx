@@ -9,11 +9,11 @@ Rules:
 - A chunk without columns that decide has no places at all: its rows go together.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
-from karrow.aio._accumulator cimport Accumulator, Topic
+from karrow.aio._accumulator cimport Accumulator, Topic, next_random
 from karrow.records._hash cimport digest_of
 from karrow.records._source cimport (
     ABSENT, ArrowChunk, byte_field, has_integer, integer, null_field,
@@ -268,11 +268,3 @@ cdef inline int64_t cell_of(Field name) noexcept nogil:
     if name.length < 0:
         return 0
     return digest_of(MURMUR2, <const uint8_t*>name.start, name.length) % KNOWN_NAMES
-
-
-cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
-    """Xorshift, as the accumulator draws."""
-    state[0] ^= state[0] << 13
-    state[0] ^= state[0] >> 7
-    state[0] ^= state[0] << 17
-    return state[0] >> 1

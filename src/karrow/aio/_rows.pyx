@@ -23,7 +23,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from karrow.aio._accumulator cimport AWAKE, EMPTY, Accumulator, Partition, Topic
-from karrow.aio._batch cimport Batch, raw_field
+from karrow.aio._batch cimport Batch
 from karrow.aio._routes cimport Places, Routes
 from karrow.records._encode cimport (
     WRITE_SIZE, Writer, check_rows, write_error, write_rows, write_scattered,
@@ -371,14 +371,10 @@ cdef class ArrowRows:
         memset(&record, 0, sizeof(RawRecord))
         self.require_open()
         self.accumulator.bytes -= into.charged
-        batch.open_segment(&segment)
+        batch.read_records(&segment)
         while segment.remaining:
             next_record(&segment, &record)
-            into.append(
-                raw_field(record.key, record.key_length),
-                raw_field(record.value, record.value_length),
-                record.timestamp, record.headers, record.headers_length, record.header_count,
-            )
+            into.append_raw(&record)
         self.accumulator.bytes += into.charged
         return self.note(into, first, batch.writer.count)
 

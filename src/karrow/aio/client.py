@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from karrow.aio.calls.base import Reply, Request
 from karrow.aio.calls.commits import CommitCalls
@@ -14,7 +15,7 @@ from karrow.aio.calls.metadata import MetadataCalls
 from karrow.aio.calls.produce import ProduceCalls
 from karrow.aio.calls.topics import TopicCalls
 from karrow.config import ClientConfig
-from karrow.errors import ConfigError, ConnectError, KarrowError
+from karrow.errors import ConnectError, KarrowError
 from karrow.net.cluster import Cluster
 from karrow.net.retry import is_transient
 from karrow.types import Node
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from karrow.config import Servers
     from karrow.config.options import ClientOptions
     from karrow.wire.codec import Body
+
+C = TypeVar("C", bound=ClientConfig)
 
 ANY = Node.any()
 
@@ -59,12 +62,7 @@ class AsyncClient(
         config: ClientConfig | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        given: dict[str, Any] = {**options}
-        if bootstrap is not None:
-            given["bootstrap"] = bootstrap
-        chosen = ClientConfig.make(config, given)
-        if chosen.bootstrap is None:
-            raise ConfigError("no bootstrap servers", hint="give them as 'host:port,host:port'")
+        chosen = ClientConfig.for_servers(bootstrap, config, {**options})
         super().__init__(chosen, Cluster(chosen))
         self.default_group = chosen.default_group
 
@@ -133,6 +131,19 @@ class AsyncClient(
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._config.client_id!r} of {self._config.bootstrap}>"
+
+
+def config_and_cluster(
+    kind: type[C],
+    bootstrap: Servers | AsyncClient | None,
+    config: C | None,
+    options: Mapping[str, Any],
+) -> tuple[C, Cluster]:
+    """What a client of another kind works with: its own, or those of the open client it shares."""
+    if isinstance(bootstrap, AsyncClient):
+        return kind.for_open_client(bootstrap.config, config, options), bootstrap.cluster
+    chosen = kind.for_servers(bootstrap, config, options)
+    return chosen, Cluster(chosen)
 
 
 def _is_unsent(error: BaseException, name: str) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-import time
 import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from karrow.aio._reading import AwaitedIteration
-from karrow.aio.client import AsyncClient
+from karrow.aio.client import AsyncClient, config_and_cluster
 from karrow.aio.consuming.commits import Commits
 from karrow.aio.consuming.engine import Engine
 from karrow.aio.consuming.health import Watchdog
@@ -21,15 +21,15 @@ from karrow.aio.consuming.offsets import Committed, as_offsets
 from karrow.aio.consuming.subscription import subscribed
 from karrow.aio.consuming.taking import INLINE_BYTES, Taker
 from karrow.aio.consuming.watch import Watch
+from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.config import ConsumerConfig
 from karrow.errors import ConfigError, StateError
-from karrow.net.cluster import Cluster
 from karrow.types import CommittedOffset, GroupMetadata, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from karrow.aio.groups.membership import Membership
+    from karrow.aio.groups.member import AnyMembership
     from karrow.config import Servers
     from karrow.config.options import ConsumerOptions
     from karrow.records import Record
@@ -62,13 +62,9 @@ class AsyncConsumer(AwaitedIteration):
         config: ConsumerConfig | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self._client = bootstrap if isinstance(bootstrap, AsyncClient) else None
-        given: dict[str, Any] = {**options}
-        if bootstrap is not None and self._client is None:
-            given["bootstrap"] = bootstrap
-        self.config = ConsumerConfig.make(config, given)
+        self._shares_cluster = isinstance(bootstrap, AsyncClient)
+        self.config, self._cluster = config_and_cluster(ConsumerConfig, bootstrap, config, options)
         self._subscription = subscribed(self.config, topics)
-        self._cluster = Cluster(self.config) if self._client is None else self._client.cluster
         self.engine = Engine(self.config, self._cluster)
         self.taker = Taker(self.engine, inline_bytes=INLINE_BYTES)
         self.engine.settle = self.taker.settle
@@ -81,6 +77,8 @@ class AsyncConsumer(AwaitedIteration):
         self._joining: asyncio.Task[None] | None = None
         self._has_begun = False
         self._is_busy = False
+        self._is_closing = False
+        self._pid = os.getpid()
         self.is_closed = False
 
     # ---- what is read
@@ -102,6 +100,7 @@ class AsyncConsumer(AwaitedIteration):
 
     def _start(self) -> None:
         self._has_begun = True
+        self.engine.fatal = None
         self.engine.start()
         self._watchdog.start()
         if self.config.group is not None:
@@ -111,10 +110,10 @@ class AsyncConsumer(AwaitedIteration):
         member = self._member = Member(
             self.config,
             self._cluster,
-            self.engine,
-            self.commits,
-            self.listeners,
-            self._subscription,
+            engine=self.engine,
+            commits=self.commits,
+            listeners=self.listeners,
+            subscription=self._subscription,
         )
         self._joining = asyncio.create_task(member.join(), name="karrow join")
         if self._subscription.needs_look:
@@ -195,7 +194,7 @@ class AsyncConsumer(AwaitedIteration):
         return tuple(sorted(self._subscription.topics))
 
     @property
-    def membership(self) -> Membership | None:
+    def membership(self) -> AnyMembership | None:
         """The consumer as a member of its group; None while it is none."""
         return None if self._member is None else self._member.membership
 
@@ -253,6 +252,10 @@ class AsyncConsumer(AwaitedIteration):
         with self.engine.lock:
             self.engine.settle()
             return self.engine.positions[_partition(partition)].position
+
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return await self.engine.places.partitions_for(topic)
 
     async def watermarks(self, partition: Key) -> tuple[int, int]:
         """Where a partition begins and ends now, as far as the isolation lets read."""
@@ -320,12 +323,12 @@ class AsyncConsumer(AwaitedIteration):
             await consumer.commit(record)
             await consumer.commit({("orders", 0): 42})
         """
-        self._require_open()
+        self._require_committable()
         await self.commits.store(self._offsets(what))
 
     def commit_nowait(self, what: Committed = None) -> asyncio.Future[None]:
         """Store offsets in the background; the future says how that went."""
-        self._require_open()
+        self._require_committable()
         return self.commits.store_soon(self._offsets(what))
 
     def _offsets(self, what: Committed) -> Mapping[TopicPartition, CommittedOffset]:
@@ -342,7 +345,7 @@ class AsyncConsumer(AwaitedIteration):
         self, partitions: Iterable[Key] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """What the group has stored; ``offset`` is None where that is nothing."""
-        self._require_open()
+        self._require_committable()
         self.group_metadata()
         wanted = self.assignment if partitions is None else [_partition(one) for one in partitions]
         if not wanted:
@@ -362,7 +365,7 @@ class AsyncConsumer(AwaitedIteration):
         """
         self.begin()
         most = self.config.max_poll_records if max_records is None else counted(max_records)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         with self._alone():
             while not (found := await self.taker.records_beside(most)):
                 if not await self._wait(deadline):
@@ -391,7 +394,7 @@ class AsyncConsumer(AwaitedIteration):
 
         self.begin()
         while True:
-            deadline = None if timeout is None else time.monotonic() + timeout
+            deadline = deadline_after(timeout)
             with self._alone():
                 while (
                     rows := await self.taker.columns_beside(columns, max_records, max_bytes)
@@ -413,8 +416,8 @@ class AsyncConsumer(AwaitedIteration):
 
     async def _wait(self, deadline: float | None) -> bool:
         """Until there may be more; False when the time is up."""
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        left = seconds_left(deadline)
+        if left == 0:
             return False
         await self.engine.inbox.wait_on_loop(left)
         self._require_open()
@@ -422,9 +425,23 @@ class AsyncConsumer(AwaitedIteration):
 
     # ---- the end
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one that made the consumer."""
+        return self._pid != os.getpid()
+
     def _require_open(self) -> None:
+        if self.is_forked:
+            raise StateError(
+                "the consumer was made before a fork", hint="make one in the child process"
+            )
         if self.is_closed:
             raise StateError("the consumer is closed")
+
+    def _require_committable(self) -> None:
+        """Offsets may be stored until the last listener was called."""
+        if not self._is_closing:
+            self._require_open()
 
     async def close(self) -> None:
         """Commit what was handed out, if the options say so, leave the group, and stop."""
@@ -432,32 +449,34 @@ class AsyncConsumer(AwaitedIteration):
 
     async def end(self, *, is_done: bool) -> None:
         """Close; with ``is_done`` the application is through with what it has, else it failed."""
-        if self.is_closed:
+        if self.is_closed or self.is_forked:
             return
-        self.is_closed = True
+        self.is_closed = self._is_closing = True
+        self.listeners.closing()
         try:
             await self._stop(is_done=is_done)
         finally:
+            self._is_closing = False
             await self._watchdog.close()
             await self.engine.close()
             self.taker.close()
             self.engine.interrupt()
-            if self._client is None:
+            if not self._shares_cluster:
                 await self._cluster.close()
 
     async def _stop(self, *, is_done: bool) -> None:
         """Give everything back."""
         await self.watch.close()
         await self.commits.close()
-        member, self._member = self._member, None
-        if member is None:
+        if self._member is None:
             await self.commits.store_at_last(is_done=is_done)
         else:
             if self._joining is not None:
                 await self._joining
-            await member.leave(is_done=is_done)
-        await self.listeners.close()
+            await self._member.leave(is_done=is_done)
+            self._member = None
         self.engine.assign(())
+        await self.listeners.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -466,7 +485,9 @@ class AsyncConsumer(AwaitedIteration):
         await self.end(is_done=kind is None)
 
     def __del__(self) -> None:
-        if not getattr(self, "is_closed", True) and self._cluster.has_connections:
+        if getattr(self, "is_closed", True) or self.is_forked:
+            return
+        if self._cluster.has_connections:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, 2, source=self)
 
     def __repr__(self) -> str:

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import time
 import warnings
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from karrow.aio._accumulator import Accumulator, run_callback
+from karrow.aio._accumulator import Accumulator, Obstacle, run_callback
 from karrow.aio._rows import ArrowRows
 from karrow.aio._send import AwaitedSend
-from karrow.aio.client import AsyncClient
+from karrow.aio.client import AsyncClient, config_and_cluster
 from karrow.aio.producing.bulk import BulkDelivery, cut_short, prepare
-from karrow.aio.producing.obstacles import Obstacle
 from karrow.aio.producing.sender import Sender, settled
 from karrow.aio.producing.transaction import AsyncTransaction
 from karrow.aio.producing.transactions import Transactions
-from karrow.config import ClientConfig, ProducerConfig
+from karrow.aio.waiting import awaited, deadline_after, seconds_left
+from karrow.config import ProducerConfig
 from karrow.errors import (
     BufferFull,
-    ConfigError,
     InvalidTopicException,
     KarrowError,
     RequestTimeout,
     StateError,
     UnknownTopicOrPartition,
 )
-from karrow.net.cluster import Cluster
 from karrow.net.sharing import joined
 from karrow.types import is_topic_name
 
@@ -67,8 +62,9 @@ class AsyncProducer(AwaitedSend):
         **options: Unpack[ProducerOptions],
     ) -> None:
         self._client = bootstrap if isinstance(bootstrap, AsyncClient) else None
-        self.config = _config(bootstrap, config, {**options})
-        self._cluster = Cluster(self.config) if self._client is None else self._client.cluster
+        self.config, self._cluster = config_and_cluster(
+            ProducerConfig, bootstrap, config, {**options}
+        )
         self.accumulator = new_accumulator(self.config)
         self.accumulator.callback_runner = self._run_callbacks
         self.sender = Sender(self.config, self._cluster, self.accumulator)
@@ -109,7 +105,7 @@ class AsyncProducer(AwaitedSend):
     # ---- what send may have to wait for
 
     async def overcome(
-        self, obstacle: int, topic: str, partition: int | None, deadline: float | None
+        self, obstacle: Obstacle, topic: str, partition: int | None, deadline: float | None
     ) -> float | None:
         """Do away with what is in the way of a record; ``send`` calls it.
 
@@ -140,22 +136,12 @@ class AsyncProducer(AwaitedSend):
             raise RequestTimeout(text, hint=hint, topic=topic) from trouble
 
     async def _wait_for_room(self, deadline: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        if not self.accumulator.add_room_waiter(wake):
-            return
+        room = self.accumulator
         try:
             async with asyncio.timeout(seconds_left(deadline)):
-                await future
+                await awaited(room.add_room_waiter, room.remove_room_waiter)
         except TimeoutError:
             raise self.buffer_full() from None
-        finally:
-            self.accumulator.remove_room_waiter(wake)
 
     def buffer_full(self) -> BufferFull:
         """The error for a record that has no room."""
@@ -164,11 +150,11 @@ class AsyncProducer(AwaitedSend):
             hint="raise buffer_bytes, or wait with send",
         )
 
-    async def no_room(self, obstacle: int, topic: str, partition: int | None) -> KarrowError:
+    async def no_room(self, obstacle: Obstacle, topic: str, partition: int | None) -> KarrowError:
         """Why a record is not taken now, for a blocking producer."""
         return self._no_room(obstacle, topic, partition)
 
-    def _no_room(self, obstacle: int, topic: str, partition: int | None) -> KarrowError:
+    def _no_room(self, obstacle: Obstacle, topic: str, partition: int | None) -> KarrowError:
         """Why a record is not taken now; what is missing is looked for."""
         if obstacle == Obstacle.NO_ROOM:
             return self.buffer_full()
@@ -318,14 +304,7 @@ class AsyncProducer(AwaitedSend):
 
 def room_deadline(config: ProducerConfig, deadline: float | None) -> float | None:
     """Until when a call may wait for room; None for as long as it takes."""
-    if deadline is not None or config.max_block is None:
-        return deadline
-    return time.monotonic() + config.max_block
-
-
-def seconds_left(deadline: float | None) -> float | None:
-    """How long it is until then."""
-    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+    return deadline_after(config.max_block) if deadline is None else deadline
 
 
 def new_accumulator(config: ProducerConfig) -> Accumulator:
@@ -371,27 +350,3 @@ def unflushed(accumulator: Accumulator, timeout: float | None) -> RequestTimeout
     """The error of a flush that took too long."""
     records = sum(batch.count for batch in accumulator.incomplete)
     return RequestTimeout(f"{records} records had no outcome after {timeout:g} s")
-
-
-def _config(
-    bootstrap: Servers | AsyncClient | None,
-    config: ProducerConfig | None,
-    options: dict[str, Any],
-) -> ProducerConfig:
-    """The options of a producer; one that shares a client has that one's."""
-    if not isinstance(bootstrap, AsyncClient):
-        if bootstrap is not None:
-            options["bootstrap"] = bootstrap
-        chosen = ProducerConfig.make(config, options)
-        if chosen.bootstrap is None:
-            raise ConfigError("no bootstrap servers", hint="give them as 'host:port,host:port'")
-        return chosen
-    shared = ClientConfig.describe()
-    twice = sorted(name for name in options if name in shared)
-    if twice or config is not None:
-        raise ConfigError(f"an open client has its options already: {', '.join(twice) or 'config'}")
-    inherited: Mapping[str, Any] = {
-        field.name: getattr(bootstrap.config, field.name)
-        for field in dataclasses.fields(ClientConfig)
-    }
-    return ProducerConfig.make(None, {**inherited, **options})

@@ -14,6 +14,7 @@ from karrow.config import sasl
 from karrow.config.bootstrap import Address, Servers, is_address
 from karrow.config.client import ClientConfig
 from karrow.config.consumer import ConsumerConfig
+from karrow.config.fetch import FetchConfig
 from karrow.config.option import Option, Options
 from karrow.config.producer import ProducerConfig
 from karrow.config.properties import from_file, from_properties
@@ -30,6 +31,7 @@ __all__ = [
     "Address",
     "ClientConfig",
     "ConsumerConfig",
+    "FetchConfig",
     "Mechanism",
     "MskIam",
     "OAuthBearer",

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from karrow.config import bootstrap as servers
 from karrow.config import sasl as mechanisms
@@ -194,6 +194,10 @@ class ClientConfig(Options):
         None,
         doc="Called with each advertised (host, port), gives the one to connect to, or raises.",
     )
+    api_versions: Mapping[str, int] | None = option(
+        None,
+        doc="The newest versions to speak by API name; what a call asks for itself comes first.",
+    )
     socket_keepalive: bool = option(
         True, doc="TCP keepalive on every connection.", librdkafka="socket.keepalive.enable"
     )
@@ -222,6 +226,7 @@ class ClientConfig(Options):
             object.__setattr__(self, "bootstrap", servers.resolve(self.bootstrap))
         self._check_pairs()
         self._check_security()
+        self._check_versions()
 
     def _check_pairs(self) -> None:
         for name in PAIRED:
@@ -240,17 +245,50 @@ class ClientConfig(Options):
                 hint="set tls=, use Scram, or allow it with allow_plaintext_password=True",
             )
 
+    def _check_versions(self) -> None:
+        given: Mapping[str, Any] = self.api_versions or {}
+        for name, version in given.items():
+            if not isinstance(version, int) or version < 0:
+                raise ConfigError(f"api_versions: {version!r} is no version of {name}")
+
     @property
     def call_timeout(self) -> float:
         """How long a whole call may take."""
         return 4 * self.request_timeout if self.api_timeout is None else self.api_timeout
 
+    @classmethod
+    def for_servers(
+        cls, bootstrap: Servers | None, config: Self | None, options: Mapping[str, Any]
+    ) -> Self:
+        """The options of what connects to servers: they have to be among them."""
+        given = options if bootstrap is None else {**options, "bootstrap": bootstrap}
+        found = cls.make(config, given)
+        if found.bootstrap is None:
+            raise _no_servers()
+        return found
+
+    @classmethod
+    def for_open_client(
+        cls, shared: ClientConfig, config: Self | None, options: Mapping[str, Any]
+    ) -> Self:
+        """The options of what shares an open client: it has that one's, and its own beside."""
+        inherited = {name: getattr(shared, name) for name in ClientConfig.describe()}
+        twice = sorted(inherited.keys() & options.keys())
+        if twice or config is not None:
+            names = ", ".join(twice) or "config"
+            raise ConfigError(f"an open client has its options already: {names}")
+        return cls.make(None, {**inherited, **options})
+
     def addresses(self) -> tuple[Address, ...]:
         """The bootstrap servers; a callable among the options is called now, and may block."""
         if self.bootstrap is None:
-            raise ConfigError("no bootstrap servers", hint="give them as 'host:port,host:port'")
+            raise _no_servers()
         return servers.resolve(self.bootstrap)
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """The context of the option tls, None for plaintext; reads certificates each time."""
         return transport.context_for(self.tls)
+
+
+def _no_servers() -> ConfigError:
+    return ConfigError("no bootstrap servers", hint="give them as 'host:port,host:port'")

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from karrow.config.client_properties import FOREVER, NO_CLASSES
-from karrow.config.consumer import MAX_FETCH_BYTES
+from karrow.config.fetch import MAX_FETCH_BYTES
 from karrow.errors import ConfigError
 
 if TYPE_CHECKING:

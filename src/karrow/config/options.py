@@ -6,6 +6,7 @@ Made by tools/make_options.py; edit the option sets.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict
 
@@ -14,17 +15,17 @@ if TYPE_CHECKING:
     from karrow.config.consumer import (
         Assignors,
         GroupProtocol,
-        Isolation,
         OutOfRange,
         Rebalanced,
         Start,
     )
+    from karrow.config.fetch import Isolation
     from karrow.config.producer import Acks, AfterFork, Callbacks, Compression, Partitioner
     from karrow.config.sasl import Mechanism
     from karrow.config.tls import TLS
     from karrow.config.workers import Columns
 
-__all__ = ["ClientOptions", "ConsumerOptions", "ProducerOptions", "WorkerOptions"]
+__all__ = ["ClientOptions", "ConsumerOptions", "FetchOptions", "ProducerOptions", "WorkerOptions"]
 
 
 class ClientOptions(TypedDict, total=False):
@@ -95,6 +96,9 @@ class ClientOptions(TypedDict, total=False):
 
     address_map: AddressMap | None
     """Called with each advertised (host, port), gives the one to connect to, or raises."""
+
+    api_versions: Mapping[str, int] | None
+    """The newest versions to speak by API name; what a call asks for itself comes first."""
 
     socket_keepalive: bool
     """TCP keepalive on every connection."""
@@ -173,7 +177,38 @@ class ProducerOptions(ClientOptions, total=False):
     """How long the end of the interpreter waits for records that were not flushed."""
 
 
-class ConsumerOptions(ClientOptions, total=False):
+class FetchOptions(ClientOptions, total=False):
+    """The options of FetchConfig."""
+
+    isolation: Isolation
+    """Whether to hand out records of transactions that are open or were aborted."""
+
+    min_bytes: int
+    """A broker that has less than this waits for more, up to max_wait."""
+
+    max_bytes: int
+    """How much a broker may answer at once; a single batch may be larger."""
+
+    partition_max_bytes: int
+    """How much of that may come from one partition; a single batch may be larger."""
+
+    max_wait: float | timedelta
+    """How long a broker may wait for min_bytes before it answers."""
+
+    buffer_bytes: int
+    """How much fetched data may wait to be handed out; fetching rests beyond that."""
+
+    max_decompressed_bytes: int
+    """How large a batch may be without its compression; a larger one is an error."""
+
+    check_crcs: bool
+    """Compare the checksum of every batch with its bytes."""
+
+    fetch_sessions: bool
+    """Let brokers remember what is fetched, so that requests name only changes (KIP-227)."""
+
+
+class ConsumerOptions(FetchOptions, total=False):
     """The options of ConsumerConfig."""
 
     group: str | None
@@ -184,9 +219,6 @@ class ConsumerOptions(ClientOptions, total=False):
 
     out_of_range: OutOfRange | None
     """Where to go on when an offset is gone; None is start if that is an end, else 'none'."""
-
-    isolation: Isolation
-    """Whether to hand out records of transactions that are open or were aborted."""
 
     protocol: GroupProtocol
     """How the group shares partitions: among its members, or by the broker (KIP-848)."""
@@ -220,30 +252,6 @@ class ConsumerOptions(ClientOptions, total=False):
 
     max_poll_records: int
     """How many records one poll returns at most."""
-
-    min_bytes: int
-    """A broker that has less than this waits for more, up to max_wait."""
-
-    max_bytes: int
-    """How much a broker may answer at once; a single batch may be larger."""
-
-    partition_max_bytes: int
-    """How much of that may come from one partition; a single batch may be larger."""
-
-    max_wait: float | timedelta
-    """How long a broker may wait for min_bytes before it answers."""
-
-    buffer_bytes: int
-    """How much fetched data may wait to be handed out; fetching rests beyond that."""
-
-    max_decompressed_bytes: int
-    """How large a batch may be without its compression; a larger one is an error."""
-
-    check_crcs: bool
-    """Compare the checksum of every batch with its bytes."""
-
-    fetch_sessions: bool
-    """Let brokers remember what is fetched, so that requests name only changes (KIP-227)."""
 
     on_assigned: Rebalanced | None
     """Called with the partitions that the consumer has been given."""

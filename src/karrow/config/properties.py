@@ -12,8 +12,9 @@ from typing import Any, TypeVar, overload
 
 from karrow.config import security
 from karrow.config.client import MAX_BUFFER_BYTES, MEBIBYTE, PAIRED, ClientConfig
-from karrow.config.consumer import FRAME_OVERHEAD, ConsumerConfig
+from karrow.config.consumer import ConsumerConfig
 from karrow.config.dialects import Dialect, Property, properties
+from karrow.config.fetch import FRAME_OVERHEAD
 from karrow.config.files import parse_properties
 from karrow.config.option import Options, nearest
 from karrow.config.producer import MAX_IDEMPOTENT_IN_FLIGHT

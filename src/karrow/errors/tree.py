@@ -66,6 +66,13 @@ class KarrowError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__.copy())
 
+    def __copy__(self) -> Self:
+        """The same error for another caller: with its cause, without a traceback."""
+        make, arguments = self.__reduce__()
+        found: Self = make(*arguments)
+        found.__cause__ = self.__cause__
+        return found
+
 
 def _rebuild(
     kind: type[KarrowError], arguments: tuple[Any, ...], state: dict[str, Any]

@@ -120,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         on_close: Callable[[Connection], object] | None = None,
     ) -> None:
         self.peer = peer
+        self.version_limits = config.api_versions or {}
         self.versions = BrokerVersions({})
         self.mechanism: str | None = None
         self.served = 0

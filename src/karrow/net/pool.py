@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from karrow.errors import StateError
 from karrow.net.connection import Connection, Peer
 from karrow.net.retry import JITTER, backoff_delay
-from karrow.net.sharing import joined
+from karrow.net.sharing import cancelled, joined
 
 if TYPE_CHECKING:
     from karrow.config import ClientConfig
@@ -134,10 +134,7 @@ class Link:
 
     async def close(self, reason: str) -> None:
         """Close now."""
-        attempt = self._attempt
-        if attempt is not None:
-            attempt.cancel()
-            await asyncio.gather(attempt, return_exceptions=True)
+        await cancelled(self._attempt)
         if self._connection is not None:
             self._connection.close(reason)
             await asyncio.wait([self._connection.gone], timeout=CLOSING)

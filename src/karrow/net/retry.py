@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from karrow.errors import (
     ConnectError,
     StaleCoordinator,
     StaleMetadata,
 )
+
+if TYPE_CHECKING:
+    from karrow.config import ClientConfig
 
 __all__ = [
     "backoff_delay",
@@ -51,6 +54,11 @@ def backoff_delay(
     if max_delay is not None:
         delay = min(delay, max_delay)
     return delay * (1 + random.uniform(-jitter, jitter)) if jitter else delay  # noqa: S311
+
+
+def retry_pause(config: ClientConfig, attempt: int) -> float:
+    """Seconds before a client's retry ``attempt``, counted from 0, as its options want it."""
+    return backoff_delay(attempt, config.retry_backoff, config.retry_backoff_max, jitter=JITTER)
 
 
 def is_coordinator(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""Work that several callers wait for: one of them may leave without spoiling it for the others."""
+"""Tasks: shared by callers who may leave without spoiling it for the others, and their end."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ async def joined(task: asyncio.Task[T]) -> T:
         if task.cancelled() and (caller is None or not caller.cancelling()):
             raise StateError("the client was closed in the meantime") from None
         raise
+
+
+async def cancelled(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancel tasks, where there are any, and wait for their end, whatever it is."""
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 class Sharing(Generic[T]):
@@ -44,7 +52,4 @@ class Sharing(Generic[T]):
 
     async def close(self) -> None:
         """End what runs."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*self._tasks.values())

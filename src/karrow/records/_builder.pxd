@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from karrow.records._encode cimport Writer
-from karrow.records._segment cimport RawRecord, Segment
+from karrow.records._segment cimport RawRecord
 from karrow.records._source cimport ArrowChunk
 from karrow.records._writing cimport Field
 
@@ -26,4 +26,3 @@ cdef class BatchBuilder:
     cdef int64_t append_rows(self, ArrowChunk chunk, int64_t begin) except -1
     cdef bint append_raw(self, RawRecord* record) except -1
     cdef BatchBuilder sibling(self, int64_t max_bytes)
-    cdef void open_segment(self, Segment* segment) noexcept

@@ -8,18 +8,17 @@ much for the broker, and only the broker knows). Offsets count from 0 until buil
 from libc.limits cimport INT_MAX
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
-from karrow.records._cursor cimport FAULT_NONE
 from karrow.records._encode cimport (
     Stamp, check_format, finish_batch, finish_messages, make_stamp, now_ms, open_writer,
-    write_error, write_row, write_rows,
+    read_back, write_error, write_row, write_rows,
 )
 from karrow.records._layout cimport BATCH_OVERHEAD
 from karrow.records._segment cimport RawRecord, Segment, next_record
 from karrow.records._source cimport ArrowChunk
 from karrow.records._writing cimport (
-    RECORD_OVERHEAD, WRITE_SLACK, Field, encoded_headers, field_bytes, field_of,
+    RECORD_OVERHEAD, WRITE_SLACK, Field, encoded_headers, field_at, field_bytes, field_of,
 )
 
 from karrow.errors import ConfigError, LocalProtocolError, StateError
@@ -217,7 +216,7 @@ cdef class BatchBuilder:
         cdef BatchBuilder part = self.sibling(max_bytes)
         cdef list parts = [part]
         self.refuse_second_thread()
-        self.open_segment(&segment)
+        read_back(&self.writer, self.memory, &segment)
         while segment.remaining:
             next_record(&segment, &record)
             if segment.cursor.fault:
@@ -234,28 +233,11 @@ cdef class BatchBuilder:
             max_bytes=max_bytes,
         )
 
-    cdef void open_segment(self, Segment* segment) noexcept:
-        memset(segment, 0, sizeof(Segment))
-        segment.cursor.at = self.memory
-        segment.cursor.end = self.writer.at
-        segment.cursor.fault = FAULT_NONE
-        segment.remaining = self.writer.count
-        segment.last_delta = self.writer.last_delta
-        segment.base_timestamp = self.writer.base_timestamp
-        segment.magic = self.writer.magic
-
     cdef bint append_raw(self, RawRecord* record) except -1:
-        cdef Field key
-        cdef Field value
         cdef bytes headers = b""
-        key.start = record.key
-        key.length = record.key_length
-        key.readable_end = record.key + max(record.key_length, 0)
-        value.start = record.value
-        value.length = record.value_length
-        value.readable_end = record.value + max(record.value_length, 0)
         if record.header_count:
             headers = (<const char*>record.headers)[:record.headers_length]
         return self.append_encoded(
-            key, value, record.timestamp, headers, record.header_count
+            field_at(record.key, record.key_length), field_at(record.value, record.value_length),
+            record.timestamp, headers, record.header_count,
         ) >= 0

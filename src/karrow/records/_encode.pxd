@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from karrow.records._segment cimport Segment
 from karrow.records._source cimport ArrowChunk
 from karrow.records._writing cimport Field
 
@@ -26,6 +27,7 @@ cdef struct Writer:
     int fault
 
 cdef void open_writer(Writer* writer, int magic) noexcept nogil
+cdef void read_back(Writer* writer, const uint8_t* start, Segment* segment) noexcept nogil
 cdef int64_t write_rows(Writer* writer, ArrowChunk chunk, int64_t begin) noexcept nogil
 cdef int64_t write_scattered(
     Writer** writers, const int32_t* places, ArrowChunk chunk, int64_t begin

@@ -13,13 +13,14 @@ from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from karrow.records._cursor cimport (
-    load32, store16, store32, store64, varint_size, zigzag,
+    FAULT_NONE, load32, store16, store32, store64, varint_size, zigzag,
 )
 from karrow.records._layout cimport (
     ATTRIBUTES_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, BATCH_OVERHEAD, CONTROL, COUNT_AT, CRC_AT,
     ENTRY_OVERHEAD, LAST_DELTA_AT, LEADER_EPOCH_AT, LENGTH_AT, MAGIC_AT, MAX_TIMESTAMP_AT,
     MESSAGE_CRC_AT, PRODUCER_EPOCH_AT, PRODUCER_ID_AT, TRANSACTIONAL,
 )
+from karrow.records._segment cimport Segment
 from karrow.records._source cimport (
     ArrowChunk, ByteSource, NumberSource, byte_field, has_number, header_range, null_field, number,
 )
@@ -60,6 +61,18 @@ cdef void open_writer(Writer* writer, int magic) noexcept nogil:
     writer.magic = magic
     writer.last_delta = -1
     writer.now = now_ms()
+
+
+cdef void read_back(Writer* writer, const uint8_t* start, Segment* segment) noexcept nogil:
+    """Everything that was written from `start` on, to be read again."""
+    memset(segment, 0, sizeof(Segment))
+    segment.cursor.at = start
+    segment.cursor.end = writer.at
+    segment.cursor.fault = FAULT_NONE
+    segment.remaining = writer.count
+    segment.last_delta = writer.last_delta
+    segment.base_timestamp = writer.base_timestamp
+    segment.magic = writer.magic
 
 
 # ---- rows

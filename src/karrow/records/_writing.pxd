@@ -101,5 +101,14 @@ cdef inline Field field_of(bytes value):
     return field
 
 
+cdef inline Field field_at(const uint8_t* start, int64_t length) noexcept nogil:
+    """Bytes in memory of which nothing is known beyond them; -1 is null."""
+    cdef Field field
+    field.start = start
+    field.length = length
+    field.readable_end = start + max(length, 0)
+    return field
+
+
 cdef bytes field_bytes(str name, object value)
 cdef bytes encoded_headers(tuple headers)

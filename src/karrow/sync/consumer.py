@@ -7,9 +7,7 @@ caller's thread, and so are the listeners called: while it polls, subscribes or 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from karrow.aio._reading import UNLIMITED, Iteration
 from karrow.aio.consumer import AsyncConsumer, Key, Topic, counted
+from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.errors import StateError
 from karrow.sync.client import Client
 from karrow.sync.loop import background, run
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from karrow.aio.consuming.offsets import Committed
-    from karrow.aio.groups.membership import Membership
+    from karrow.aio.groups.member import AnyMembership
     from karrow.config import ConsumerConfig, Servers
     from karrow.config.options import ConsumerOptions
     from karrow.records import Record
@@ -72,7 +71,6 @@ class Consumer(Iteration):
         self._taker.inline_bytes = UNLIMITED
         self._iterate_over(self._taker)
         self._user: int | None = None
-        self._pid = os.getpid()
         self._has_begun = False
 
     # ---- threads
@@ -179,7 +177,7 @@ class Consumer(Iteration):
         return self._twin.subscription
 
     @property
-    def membership(self) -> Membership | None:
+    def membership(self) -> AnyMembership | None:
         """The consumer as a member of its group; None while it is none."""
         return self._twin.membership
 
@@ -221,6 +219,10 @@ class Consumer(Iteration):
     def position(self, partition: Key) -> int | None:
         """The offset that comes next; None while it is not known."""
         return self._twin.position(partition)
+
+    def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return self._run(self._twin.partitions_for(topic))
 
     def watermarks(self, partition: Key) -> tuple[int, int]:
         """Where a partition begins and ends now, as far as the isolation lets read."""
@@ -279,7 +281,7 @@ class Consumer(Iteration):
         Passing trouble is not raised: events and ``health()`` tell of it.
         """
         most = self.config.max_poll_records if max_records is None else counted(max_records)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         with self._alone():
             self._begin()
             while not (found := self._taker.records(most)):
@@ -308,7 +310,7 @@ class Consumer(Iteration):
         import pyarrow as pa  # noqa: PLC0415 - only this needs it
 
         while True:
-            deadline = None if timeout is None else time.monotonic() + timeout
+            deadline = deadline_after(timeout)
             with self._alone():
                 self._begin()
                 while (rows := self._taker.columns(columns, max_records, max_bytes)) is None:
@@ -318,19 +320,15 @@ class Consumer(Iteration):
 
     def _begin(self) -> None:
         """Be reading, and do what waits for this thread."""
-        if self._pid != os.getpid():
-            raise StateError(
-                "the consumer was made before a fork", hint="make one in the child process"
-            )
-        if self._twin.is_closed or not self._has_begun:
+        if self._twin.is_closed or self._twin.is_forked or not self._has_begun:
             self._on_loop(self._twin.begin)
             self._has_begun = True
         self._twin.listeners.run_errands()
 
     def _wait(self, deadline: float | None) -> bool:
         """Until there may be more; False when the time is up."""
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        left = seconds_left(deadline)
+        if left == 0:
             return False
         self._engine.inbox.wait(left)
         self._begin()
@@ -343,7 +341,7 @@ class Consumer(Iteration):
         self._close(is_done=True)
 
     def _close(self, *, is_done: bool) -> None:
-        if self._pid == os.getpid():
+        if not self._twin.is_forked:
             self._run_attending(self._twin.end(is_done=is_done))
 
     def __enter__(self) -> Self:

@@ -23,6 +23,7 @@ from concurrent.futures import Future, wait
 from typing import Any, Generic, TypeVar
 
 from karrow.errors import StateError
+from karrow.net.sharing import cancelled
 
 T = TypeVar("T")
 
@@ -108,10 +109,7 @@ class _Call(Generic[T]):
 
 
 async def _cancel_all() -> None:
-    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancelled(*(asyncio.all_tasks() - {asyncio.current_task()}))
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
@@ -128,7 +126,8 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.background: BackgroundLoop | None = None
-        self.farewells: list[Callable[[], object]] = []
+        # In the order in which they were asked for, each once.
+        self.farewells: dict[Callable[[], object], None] = {}
 
 
 _process = _Process()
@@ -170,8 +169,11 @@ def run(coroutine: Coroutine[Any, Any, T], twin: str) -> T:
 
 
 def at_exit(farewell: Callable[[], object]) -> None:
-    """Call ``farewell`` before the loop ends with the process, in the thread that ends it."""
-    _process.farewells.append(farewell)
+    """Call ``farewell`` before the loop ends with the process, in the thread that ends it.
+
+    Asking again changes nothing; a forked child has to ask for itself.
+    """
+    _process.farewells[farewell] = None
 
 
 def _finish(process: _Process, pid: int) -> None:

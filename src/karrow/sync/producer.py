@@ -9,22 +9,20 @@ from __future__ import annotations
 import os
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from karrow.aio._accumulator import run_callback
+from karrow.aio._accumulator import Obstacle, run_callback
 from karrow.aio._rows import ArrowRows
 from karrow.aio.producer import (
     AsyncProducer,
     require_topic_name,
     room_deadline,
-    seconds_left,
     unflushed,
 )
 from karrow.aio.producing.bulk import BulkDelivery, cut_short, find_places
-from karrow.aio.producing.obstacles import Obstacle
+from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.sync._send import BlockingSend
 from karrow.sync.client import Client
 from karrow.sync.loop import at_exit, run
@@ -66,7 +64,6 @@ class Producer(BlockingSend):
         self._arguments: tuple[Any, Any, dict[str, Any]] = (bootstrap, config, {**options})
         self._begin()
         _open_producers.add(self)
-        _say_farewell()
 
     def _begin(self) -> None:
         bootstrap, config, options = self._arguments
@@ -78,6 +75,7 @@ class Producer(BlockingSend):
             None if self._dispatcher is None else self._dispatcher.put
         )
         self._closed = False
+        at_exit(_flush_all)
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self.accumulator.is_forked:
@@ -127,7 +125,7 @@ class Producer(BlockingSend):
     # ---- what send may have to wait for
 
     def _overcome(
-        self, obstacle: int, topic: str, partition: int | None, deadline: float | None
+        self, obstacle: Obstacle, topic: str, partition: int | None, deadline: float | None
     ) -> float | None:
         self.accumulator.run_callbacks()
         if obstacle != Obstacle.NO_ROOM:
@@ -137,7 +135,7 @@ class Producer(BlockingSend):
             raise self._twin.buffer_full()
         return deadline
 
-    def _no_room(self, obstacle: int, topic: str, partition: int | None) -> KarrowError:
+    def _no_room(self, obstacle: Obstacle, topic: str, partition: int | None) -> KarrowError:
         if obstacle == Obstacle.NO_ROOM:
             return self._twin.buffer_full()
         return self._run(self._twin.no_room(obstacle, topic, partition))
@@ -155,7 +153,7 @@ class Producer(BlockingSend):
         raise nothing here: their deliveries do. Callbacks that are due run here.
         """
         self.accumulator.refuse_fork()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         waiting = list(self.accumulator.incomplete)
         for batch in waiting:
             self.accumulator.urge(batch)
@@ -252,8 +250,9 @@ class Producer(BlockingSend):
 
 def _settled(batch: Batch, deadline: float | None) -> bool:
     """Wait until a batch, or what it was divided into, has its outcome: whether it has."""
-    left = None if deadline is None else deadline - time.monotonic()
-    return batch.wait(left) and all(_settled(part, deadline) for part in batch.parts or ())
+    if not batch.wait(seconds_left(deadline)):
+        return False
+    return all(_settled(part, deadline) for part in batch.parts or ())
 
 
 class Dispatcher:
@@ -282,13 +281,6 @@ class Dispatcher:
 
 # Those that are open in this process: for the end of the interpreter, and for forks.
 _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-_farewell_of: list[int] = []
-
-
-def _say_farewell() -> None:
-    if os.getpid() not in _farewell_of:
-        _farewell_of[:] = [os.getpid()]
-        at_exit(_flush_all)
 
 
 def _flush_all() -> None:

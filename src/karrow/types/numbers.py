@@ -1,4 +1,4 @@
-"""Numbers that Kafka gives to kinds of things, under names that people write."""
+"""Numbers on the wire: those that stand for kinds of things, and the one that stands for none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Self
 
 from karrow.errors import ConfigError
 
-__all__ = ["Numbered"]
+__all__ = ["Numbered", "number_or_none"]
+
+
+def number_or_none(number: int) -> int | None:
+    """A number of an answer, where -1 means that there is none."""
+    return number if number >= 0 else None
 
 
 class Numbered(enum.IntEnum):

@@ -82,7 +82,7 @@ class Supervisor(Protocol):
     async def store(self, actor: Actor, offset: int) -> None:
         """Commit an offset now; returns when that is done, or the worker is ending."""
 
-    def skip(self, partition: TopicPartition, damage: Damage) -> None:
+    def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """Go on behind what cannot be read."""
 
     def stopped(self, stop: Stop, *, is_refusal: bool) -> None:
@@ -347,10 +347,14 @@ class Actor:
             self._supervisor.done(self.partition, min(until, batch.next_offset), 1)
 
     async def _handle_damage(self, damage: Damage) -> None:
-        answer = await self._call("handle_damage", damage.error)
+        error = damage.error
+        answer = await self._call("handle_damage", error)
         self._heed(answer)
-        if not isinstance(answer, Stop) and not self._is_gone:
-            self._supervisor.skip(self.partition, damage)
+        if isinstance(answer, Stop) or self._is_gone:
+            return
+        if error.next_offset is None:  # nobody knows where it ends
+            raise _CallbackRaised("handle_damage", error)
+        self._supervisor.skip_to(self.partition, error.next_offset)
 
     async def _answer(self, message: Message) -> None:
         try:

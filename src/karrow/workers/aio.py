@@ -16,6 +16,7 @@ States and what moves a group between them:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("karrow.workers")
 
+# How long the end may take of a group that was cut off.
+HANGING_UP = 1.0
 # What the group does itself when partitions come and go; handlers have setup and teardown.
 LISTENERS = ("on_assigned", "on_revoked", "on_lost")
 
@@ -195,11 +198,18 @@ class AsyncWorkerGroup:
             await self._quietly(self._crew.close(self._shutdown))
             await self._quietly(self._consumer.close())
         except asyncio.CancelledError:
-            self._crew.drop()
             self._end(Ending(EndReason.ERROR, "cancelled"))
+            self._crew.drop()
+            await self._quietly(self._hang_up())
             raise
         finally:
             self._finish()
+
+    async def _hang_up(self) -> None:
+        """Close connections when there is no time for anything else."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HANGING_UP):
+                await self._consumer.end(is_done=False)
 
     async def _work(self) -> None:
         """Feed workers and store what they have done, until there is a reason to end."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from karrow.aio.consumer import AsyncConsumer
     from karrow.config import WorkerConfig
     from karrow.types import TopicPartition
-    from karrow.workers.mailbox import Damage
 
 # Records that may wait for a worker beside those it is working on.
 ROOM = 1
@@ -157,10 +156,10 @@ class Crew:
         """Commit an offset now; returns when that is done, or the worker is gone."""
         await self.storing.until(actor, offset)
 
-    def skip(self, partition: TopicPartition, damage: Damage) -> None:
+    def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """Go on behind what cannot be read."""
         if partition in self.actors:
-            self._consumer.skip(damage.error)
+            self._consumer.seek(partition, offset)
 
     def stopped(self, stop: Stop, *, is_refusal: bool) -> None:
         """A callback wants the group to end."""

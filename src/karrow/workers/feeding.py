@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from karrow.workers.actor import Actor
     from karrow.workers.ledger import Ledger
 
-# How long the consumer is asked at once, and how often a stuck worker is looked at.
+# How long the consumer is asked at once at most; its group hears nothing of it meanwhile.
 POLL = 0.5
+POLL_SHARE = 1 / 4
+# How often a stuck worker is looked at.
 STUCK_PAUSE = 0.1
 # The columns that tell where a batch is from.
 PLACE = ("topic", "partition", "offset")
@@ -77,6 +79,7 @@ class Feed:
         self._ledger = ledger
         self._workers = workers
         self._in_batches = in_batches
+        self._poll_time = min(POLL, POLL_SHARE * config.max_poll_interval)
         self._paused: set[TopicPartition] = set()
         # Those that were told of: since when they are in their callback.
         self._stuck: dict[Actor, float] = {}
@@ -98,7 +101,7 @@ class Feed:
     # ---- records
 
     async def _feed_records(self) -> None:
-        records = await self._consumer.poll(POLL, self._config.batch_records)
+        records = await self._consumer.poll(self._poll_time, self._config.batch_records)
         found: dict[TopicPartition, list[Record]] = {}
         for place, run in groupby(records, _place):
             found.setdefault(TopicPartition(*place), []).extend(run)
@@ -109,7 +112,7 @@ class Feed:
         wanted = self._config.columns
         columns = None if wanted is None else [*dict.fromkeys((*wanted, *PLACE))]
         batches = self._consumer.batches(
-            self._config.batch_records, self._config.batch_bytes, POLL, columns
+            self._config.batch_records, self._config.batch_bytes, self._poll_time, columns
         )
         async with aclosing(batches):  # type: ignore[type-var]
             async for batch in batches:

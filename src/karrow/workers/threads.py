@@ -30,39 +30,52 @@ class Threads:
         self._started = 0
         # Functions that wait or run.
         self._wanted = 0
+        self._is_closed = False
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """What a function returns or raises, in a thread of its own for as long as it runs."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
+        work = function, loop, future
+        if self._is_closed:
+            _start(_perform, work)
+            return await future
         with self._lock:
             self._wanted += 1
             if self._wanted > self._started and self._started < self._most:
-                self._start()
-        self._queue.put((function, loop, future))
+                self._started += 1
+                _start(self._main)
+        self._queue.put(work)
         return await future
-
-    def _start(self) -> None:
-        self._started += 1
-        name = f"karrow-worker-{next(_numbers)}"
-        threading.Thread(target=self._main, name=name, daemon=True).start()
 
     def _main(self) -> None:
         while (work := self._queue.get()) is not None:
-            function, loop, future = work
-            tell = _performed(function, future)
-            with self._lock:
-                self._wanted -= 1
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(tell)
-            del work, function, future, tell  # or they would keep the last records alive
+            _perform(work, self._is_free)
+            del work  # or it would keep the last records alive
+
+    def _is_free(self) -> None:
+        with self._lock:
+            self._wanted -= 1
 
     def close(self) -> None:
-        """End every thread that is not in a function; the others end after it."""
-        with self._lock:
-            count, self._most = self._started, 0
-        for _ in range(count):
+        """End the threads, each after its function; who comes late has a thread for once."""
+        self._is_closed = True
+        for _ in range(self._started):
             self._queue.put(None)
+
+
+def _start(main: Callable[..., None], *arguments: Any) -> None:
+    name = f"karrow-worker-{next(_numbers)}"
+    threading.Thread(target=main, args=arguments, name=name, daemon=True).start()
+
+
+def _perform(work: Work, then: Callable[[], None] | None = None) -> None:
+    function, loop, future = work
+    tell = _performed(function, future)
+    if then is not None:
+        then()
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(tell)
 
 
 def _performed(function: Callable[[], Any], future: asyncio.Future[Any]) -> Callable[[], None]:

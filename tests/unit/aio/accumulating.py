@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from karrow.aio._accumulator import Accumulator
+from karrow.aio._accumulator import Accumulator, Obstacle
 from karrow.aio._batch import Batch
 from karrow.sync._send import BlockingSend
 
@@ -45,17 +45,17 @@ class Sending(BlockingSend):
     def __init__(self, accumulator: Accumulator) -> None:
         self.accumulator = accumulator
 
-    def _overcome(self, obstacle: int, *_: object) -> float | None:
+    def _overcome(self, obstacle: Obstacle, *_: object) -> float | None:
         raise Stopped(obstacle)
 
-    def _no_room(self, obstacle: int, *_: object) -> Exception:
+    def _no_room(self, obstacle: Obstacle, *_: object) -> Exception:
         return Stopped(obstacle)
 
 
 class Stopped(Exception):
     """``send`` cannot go on."""
 
-    def __init__(self, obstacle: int) -> None:
+    def __init__(self, obstacle: Obstacle) -> None:
         super().__init__(obstacle)
         self.obstacle = obstacle
 

@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from karrow.aio._accumulator import Accumulator
-from karrow.aio.producing.obstacles import Obstacle
+from karrow.aio._accumulator import Accumulator, Obstacle
 from karrow.errors import ConfigError, LocalProtocolError, MessageTooLarge, StateError
 from karrow.records import RecordReader, partition_for
 from tests.unit.aio.accumulating import Sending, Stopped, Waker, filled_batch, new_accumulator

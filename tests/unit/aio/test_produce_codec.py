@@ -9,7 +9,7 @@ import pytest
 
 from karrow import wire
 from karrow.aio._produce import decode_written, encode_batches, encode_head
-from karrow.aio.producing.requests import FIRST_WITH_TOPIC_IDS
+from karrow.aio.calls.produce import FIRST_WITH_TOPIC_IDS
 from karrow.errors import LocalProtocolError
 from tests.unit.aio.accumulating import filled_batch, new_accumulator
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import pickle
 
 import pytest
@@ -33,6 +34,16 @@ def test_every_error_pickles_with_what_it_carries(error: errors.KarrowError) -> 
     assert again.__dict__ == error.__dict__
 
 
+@pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
+def test_every_copy_keeps_the_cause_and_its_own_attributes(error: errors.KarrowError) -> None:
+    error.__cause__ = OSError("the cause")
+    again = copy.copy(error)
+    again.hint = "of the copy"
+    assert (type(again), again.__cause__) == (type(error), error.__cause__)
+    assert again.message == error.message
+    assert error.hint != again.hint
+
+
 def test_text_shows_context_and_hint() -> None:
     assert str(EVERY[0]) == "text (api Fetch); do this"
 
@@ -63,6 +74,13 @@ class TestPartialError:
             "b": errors.NotController,
             "c": errors.InvalidConfig,
         }
+
+    def test_copies_with_results_errors_and_cause(self) -> None:
+        partial = self.partial()
+        partial.__cause__ = self.bad
+        again = copy.copy(partial)
+        assert (again.results, again.errors) == (partial.results, partial.errors)
+        assert again.__cause__ is self.bad
 
     def test_splits_by_kind(self) -> None:
         matched, rest = self.partial().split(errors.NotController)

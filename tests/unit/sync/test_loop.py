@@ -204,7 +204,11 @@ def test_farewells_are_said_at_exit() -> None:
         async def nothing():
             pass
 
+        def flush():
+            print("flushed")
+
         loop.run(nothing(), "A")
-        loop.at_exit(lambda: print("flushed"))
+        loop.at_exit(flush)
+        loop.at_exit(flush)
     """
     assert finish(script(text)) == "flushed\n"

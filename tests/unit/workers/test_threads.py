@@ -69,6 +69,22 @@ def test_threads_end() -> None:
         assert thread.daemon
 
 
+def test_who_comes_late_is_served() -> None:
+    async def main() -> None:
+        threads = Threads(1)
+        go_on = threading.Event()
+        waiting = asyncio.create_task(threads.run(lambda: go_on.wait(5)))
+        await asyncio.sleep(0.01)
+        threads.close()
+        late = await threads.run(threading.current_thread)
+        go_on.set()
+        assert await waiting
+        late.join(5)
+        assert not late.is_alive()
+
+    asyncio.run(main())
+
+
 def test_result_after_the_loop_is_gone_is_dropped() -> None:
     go_on = threading.Event()
     threads = Threads(1)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from karrow.errors import KarrowError, LocalProtocolError, PartialError, RequestTimeout
-from karrow.net.retry import JITTER, Classifier, backoff_delay, is_transient
+from karrow.net.retry import Classifier, is_transient, retry_pause
 from karrow.types import BrokerInfo, Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -153,8 +153,7 @@ class Calls:
         return RequestTimeout(f"no success within {self._config.call_timeout:.1f} s")
 
     def _pause(self, made: int) -> float:
-        first, most = self._config.retry_backoff, self._config.retry_backoff_max
-        return backoff_delay(made, first, most, jitter=JITTER)
+        return retry_pause(self._config, made)
 
     # ---- many targets
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from karrow.aio.calls.base import Reply, Request
-from karrow.aio.calls.offsets import Isolation, OffsetCalls, isolation_level
+from karrow.aio.calls.offsets import OffsetCalls, isolation_level
 from karrow.errors import CorruptRecordError, RemoteProtocolError, error_for
 from karrow.records import Record, RecordReader
 from karrow.types import (
@@ -16,8 +16,10 @@ from karrow.types import (
     OffsetSpec,
     TopicPartition,
 )
+from karrow.types.numbers import number_or_none
 
 if TYPE_CHECKING:
+    from karrow.config.fetch import Isolation
     from karrow.net.connection import Connection
 
 # The Fetch versions that brought isolation, racks, and topic ids.
@@ -198,9 +200,9 @@ class FetchCalls(OffsetCalls):
             records=records,
             high_watermark=answer.high_watermark,
             next_offset=next_offset,
-            last_stable_offset=_known(answer.last_stable_offset),
-            log_start_offset=_known(answer.log_start_offset),
-            preferred_read_replica=_known(answer.preferred_read_replica),
+            last_stable_offset=number_or_none(answer.last_stable_offset),
+            log_start_offset=number_or_none(answer.log_start_offset),
+            preferred_read_replica=number_or_none(answer.preferred_read_replica),
             aborted_transactions=aborted,
             throttle_time=reply.message.throttle_time_ms / 1000,
         )
@@ -233,8 +235,3 @@ def _end(result: FetchResult[Record], isolation: Isolation) -> int:
     if isolation == "read_committed" and stable is not None:
         return min(result.high_watermark, stable)
     return result.high_watermark
-
-
-def _known(number: int) -> int | None:
-    """A number that versions without it leave at -1."""
-    return number if number >= 0 else None

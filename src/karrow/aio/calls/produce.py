@@ -21,6 +21,7 @@ from karrow.errors import (
 from karrow.net.retry import is_produce_safe
 from karrow.records import BatchBuilder, Record, partition_for
 from karrow.types import Node, RecordMetadata, TopicPartition
+from karrow.types.numbers import number_or_none
 
 if TYPE_CHECKING:
     from karrow.net.connection import Connection
@@ -230,7 +231,7 @@ class ProduceCalls(Calls):
                     for one in answer.record_errors
                 )
             raise error
-        start = answer.log_start_offset if answer.log_start_offset >= 0 else None
+        start = number_or_none(answer.log_start_offset)
         return [
             RecordMetadata(*where, answer.base_offset + place, _time(answer, stamp), start)
             for place, stamp in enumerate(stamped)

@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from karrow import events
 from karrow.aio.calls.commits import CommitCalls
@@ -28,14 +28,14 @@ from karrow.errors import (
     KarrowError,
     PartialError,
     RebalanceInProgress,
-    StaleMemberEpoch,
     StateError,
 )
+from karrow.net.sharing import cancelled
 from karrow.types import CommittedOffset, GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.engine import Engine
-    from karrow.aio.groups.membership import Membership
+    from karrow.aio.groups.member import AnyMembership
     from karrow.config import ConsumerConfig
     from karrow.net.cluster import Cluster
 
@@ -43,8 +43,6 @@ Stored = Mapping[TopicPartition, CommittedOffset]
 
 # How long the end may take for offsets that are still to be stored.
 FAREWELL = 5.0
-# Refusals that pass when the group has settled.
-UNSETTLED = (RebalanceInProgress, StaleMemberEpoch)
 
 
 class Commits(CommitCalls):
@@ -59,7 +57,7 @@ class Commits(CommitCalls):
     def __init__(self, config: ConsumerConfig, cluster: Cluster, engine: Engine) -> None:
         super().__init__(config, cluster)
         self.default_group = config.group
-        self.membership: Membership | None = None
+        self.membership: AnyMembership | None = None
         self.trouble: KarrowError | None = None
         self._engine = engine
         self._positions = engine.positions
@@ -138,16 +136,21 @@ class Commits(CommitCalls):
                 )
             except KarrowError as error:
                 why = _first(error)
-                if self.membership is not None:
-                    self.membership.refused(why, member)
+                passes = self._refused(why, member)
                 pause = self._pause(made)
-                may_wait = retries is None and time.monotonic() + pause < deadline
-                if not (may_wait and isinstance(why, UNSETTLED)):
+                is_late = time.monotonic() + pause >= deadline
+                if not passes or is_late or (retries is not None and made >= retries):
                     raise self._failure(why) from error
             else:
                 return
             made += 1
             await asyncio.sleep(pause)
+
+    def _refused(self, why: KarrowError, member: GroupMetadata) -> bool:
+        """Tell the membership; True if the group is about to settle."""
+        if self.membership is None:
+            return False
+        return self.membership.refused(why, member) or isinstance(why, RebalanceInProgress)
 
     def _require_owned(self, noted: Mapping[TopicPartition, Commit]) -> None:
         """Refuse what was given back or lost since the commit was asked for."""
@@ -185,14 +188,23 @@ class Commits(CommitCalls):
             self._background = asyncio.create_task(self._repeat(), name="karrow commits")
 
     async def _repeat(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.auto_commit_interval)
-            await self.store_in_passing(self.done_with())
-
-    async def store_in_passing(self, offsets: Stored) -> None:
-        """Store offsets if that can be had; who fails is heard of in health and events."""
         try:
-            await self.store(offsets, retries=0)
+            while True:
+                await asyncio.sleep(self._config.auto_commit_interval)
+                await self._in_passing(self.store(self.done_with(), retries=0))
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self._engine.broke("committing", error)
+
+    async def store_in_time(self, offsets: Stored, limit: float) -> None:
+        """Store offsets that nobody may store later, if it can be done within ``limit``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._in_passing(self.store(offsets))
+
+    async def _in_passing(self, storing: Coroutine[Any, Any, None]) -> None:
+        """Have offsets stored; that it fails is heard of in health and events."""
+        try:
+            await storing
         except KarrowError as error:
             self.trouble = error
             if _is_refusal(error):
@@ -214,18 +226,14 @@ class Commits(CommitCalls):
 
     async def store_at_last(self, *, is_done: bool) -> None:
         """Store what the application was handed, or what it is done with, in bounded time."""
-        if not self._config.commits_itself:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL):
-                await self.store_in_passing(self.handed_out() if is_done else self.done_with())
+        if self._config.commits_itself:
+            offsets = self.handed_out() if is_done else self.done_with()
+            await self.store_in_time(offsets, FAREWELL)
 
     async def close(self) -> None:
         """Commit no more in the background; what is on its way has a moment to get there."""
         task, self._background = self._background, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await cancelled(task)
         if self._tasks:
             _, late = await asyncio.wait(set(self._tasks), timeout=FAREWELL)
             for one in late:

@@ -16,7 +16,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
+import time
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import TYPE_CHECKING
 
 from karrow.aio._reading import Attention
@@ -24,20 +26,21 @@ from karrow.aio.consuming.fetcher import Fetcher
 from karrow.aio.consuming.inbox import Inbox
 from karrow.aio.consuming.places import Places
 from karrow.aio.consuming.positions import Fetch, Positions
-from karrow.errors import KarrowError, OffsetOutOfRange
+from karrow.errors import KarrowError, OffsetOutOfRange, StateError
+from karrow.types import OffsetSpec
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.chunk import Chunk
     from karrow.config import ConsumerConfig
     from karrow.net.cluster import Cluster
-    from karrow.types import OffsetSpec, TopicPartition
+    from karrow.types import TopicPartition
 
 
 class Engine:
     """The data of one consumer.
 
-    ``fatal`` is what has ended it. ``may_hand_out`` is asked before data goes out, ``on_poll`` is
-    called when the application asks for some; both from any thread. ``settle`` brings positions up
+    ``fatal`` is what has ended it. ``lease`` says until when data may go out, ``on_poll`` is called
+    when the application asks for some; both from any thread. ``settle`` brings positions up
     to date with what the application goes through by itself.
     """
 
@@ -59,7 +62,7 @@ class Engine:
             on_full=self._make_room,
         )
         self.fatal: KarrowError | None = None
-        self.may_hand_out: Callable[[], bool] = _always
+        self.lease: Callable[[], float] = _forever
         self.on_poll: Callable[[], object] = _nothing
         self.settle: Callable[[], object] = _nothing
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -129,6 +132,12 @@ class Engine:
         self.fatal = error
         self.interrupt()
 
+    def broke(self, what: str, error: Exception) -> None:
+        """A task of ours has ended by something that nobody has thought of."""
+        broken = StateError(f"{what} broke: {type(error).__name__}: {error}")
+        broken.__cause__ = error
+        self.fail(broken)
+
     def _out_of_range(self, asked: Fetch) -> None:
         spec = self._config.out_of_range_spec(asked.partition, asked.offset)
         if spec is None:
@@ -146,12 +155,30 @@ class Engine:
             self.changed()
 
     def _recreated(self, topic: str) -> None:
-        """A topic was deleted and made again: begin as if it had just been assigned."""
+        """A topic was deleted and made again: its offsets are others, and all of it is new."""
         with self.lock:
             for partition in self.positions.assignment:
                 if partition.topic == topic:
-                    self.positions.recreated(partition)
+                    self._begin_again(partition)
         asyncio.get_running_loop().call_soon(self.changed)
+
+    def _begin_again(self, partition: TopicPartition) -> None:
+        offset = self.positions[partition].position or 0
+        self.positions.recreated(partition)
+        spec: OffsetSpec | None = OffsetSpec.parse("earliest")
+        if self._config.out_of_range is not None:
+            spec = self._config.out_of_range_spec(partition, offset)
+        if spec is not None:
+            self.positions.reset_to(partition, spec)
+        elif self.positions.stop(partition, self.positions[partition].epoch):
+            self.inbox.fail(
+                OffsetOutOfRange(
+                    f"the topic was deleted and made again: offset {offset} is another one now",
+                    hint="seek, or say where to go on with out_of_range=",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                )
+            )
 
     def _make_room(self) -> None:
         """The buffer is full: what is paused can be fetched again."""
@@ -194,6 +221,12 @@ class Engine:
             self.positions.asked_for_more()
         if self._drains and self._loop is not None:
             self._loop.call_soon_threadsafe(self._look_at_drains)
+
+    def may_hand_out(self) -> bool:
+        """Whether data may go out now; how long that holds is noted for who goes through it."""
+        lease = self.lease()
+        self.attention.until = lease
+        return lease > time.monotonic()
 
     def may_go_on(self, chunk: Chunk) -> bool:
         """Whether more of a chunk that was taken may be handed out."""
@@ -238,8 +271,8 @@ class Engine:
         await self.fetcher.close()
 
 
-def _always() -> bool:
-    return True
+def _forever() -> float:
+    return inf
 
 
 def _nothing() -> None:

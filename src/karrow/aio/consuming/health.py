@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from karrow import events
 from karrow.aio.consuming.positions import State
+from karrow.net.sharing import cancelled
 from karrow.types import Health, HealthState
 
 if TYPE_CHECKING:
@@ -42,9 +43,12 @@ class Watchdog:
             self._task = asyncio.create_task(self._repeat(), name="karrow watchdog")
 
     async def _repeat(self) -> None:
-        while True:
-            self.look()
-            await asyncio.sleep(INTERVAL)
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(INTERVAL)
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self._consumer.engine.broke("the watchdog", error)
 
     def look(self) -> Health:
         """How the consumer is doing now."""
@@ -121,6 +125,5 @@ class Watchdog:
         """Look for the last time."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancelled(task)
             self.look()

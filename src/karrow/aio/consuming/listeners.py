@@ -4,7 +4,8 @@ Rules:
 - They are called one after the other, in the order of what happened.
 - An AsyncConsumer calls them on the loop, and awaits what they return. A Consumer calls them in the
   thread of the application, while that polls or closes: until then the rebalance waits.
-- One that raises does not harm the rebalance; the application hears of it when it next polls.
+- One that raises does not harm the rebalance; the application hears of it when it next polls, or
+  from ``close``.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ class Listeners:
 
     def __init__(self, config: ConsumerConfig, engine: Engine) -> None:
         self.in_thread = False
+        self._raised: CallbackError | None = None
         self._on_assigned = config.on_assigned
         self._on_revoked = config.on_revoked
         self._on_lost = config.on_lost or config.on_revoked
         self._engine = engine
+        self._is_closing = False
         self._turn = asyncio.Lock()
         self._errands: deque[Callable[[], None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,14 +71,22 @@ class Listeners:
                 try:
                     await answer
                 except Exception as error:  # noqa: BLE001 - the application's own
-                    self._engine.inbox.fail(_raised(name, error))
+                    self._report(name, error)
 
     def _call(self, name: str, listener: Rebalanced, about: list[TopicPartition]) -> object:
         try:
             return listener(about)
         except Exception as error:  # noqa: BLE001 - the application's own
-            self._engine.inbox.fail(_raised(name, error))
+            self._report(name, error)
             return None
+
+    def _report(self, name: str, error: Exception) -> None:
+        found = CallbackError(f"{name} raised {type(error).__name__}: {error}")
+        found.__cause__ = error
+        if self._is_closing:
+            self._raised = self._raised or found
+        else:
+            self._engine.inbox.fail(found)
 
     # ---- in the application's thread
 
@@ -103,12 +114,13 @@ class Listeners:
         while self._errands:
             self._errands.popleft()()
 
+    def closing(self) -> None:
+        """Nobody polls any more: what is raised from now on comes out of ``close``."""
+        self._is_closing = True
+
     async def close(self) -> None:
-        """Wait for what the application is told of losses."""
+        """Wait for what the application is told of losses, and raise what it has raised."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _raised(name: str, error: Exception) -> CallbackError:
-    found = CallbackError(f"{name} raised {type(error).__name__}: {error}")
-    found.__cause__ = error
-    return found
+        error, self._raised = self._raised, None
+        if error is not None:
+            raise error

@@ -13,19 +13,26 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
+from karrow.aio.consuming.commits import FAREWELL
 from karrow.aio.groups.membership import Membership
+from karrow.aio.groups.served import ServedMembership
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.commits import Commits
     from karrow.aio.consuming.engine import Engine
     from karrow.aio.consuming.listeners import Listeners
     from karrow.aio.consuming.subscription import Subscription
+    from karrow.aio.groups.member import AnyMembership
     from karrow.config import ConsumerConfig
     from karrow.errors import KarrowError
     from karrow.net.cluster import Cluster
     from karrow.types import TopicPartition
+
+# How much of max_poll_interval an application may go through records without being heard of.
+LEASE_SHARE = 1 / 4
 
 
 class Member:
@@ -39,6 +46,7 @@ class Member:
         self,
         config: ConsumerConfig,
         cluster: Cluster,
+        *,
         engine: Engine,
         commits: Commits,
         listeners: Listeners,
@@ -51,13 +59,14 @@ class Member:
         self._subscription = subscription
         self.is_leaving = False
         self.is_done = False
-        self.membership = Membership(config, cluster, self)
+        kind = Membership if config.protocol == "classic" else ServedMembership
+        self.membership: AnyMembership = kind(config, cluster, self)
 
     async def join(self) -> None:
         """Be a member, in the background; the engine and the commits go by it from now on."""
         self._commits.membership = self.membership
         self._engine.on_poll = self.membership.polled
-        self._engine.may_hand_out = self._has_session
+        self._engine.lease = self._lease
         await self.membership.start()
 
     async def leave(self, *, is_done: bool) -> None:
@@ -74,8 +83,10 @@ class Member:
         self._subscription = subscription
         self.membership.rejoin("the subscription has changed")
 
-    def _has_session(self) -> bool:
-        return self.membership.has_session
+    def _lease(self) -> float:
+        """Until when data may be handed out; often enough for the application to be heard of."""
+        soon = time.monotonic() + self._config.max_poll_interval * LEASE_SHARE
+        return min(self.membership.session_ends, soon)
 
     # ---- what the membership asks and tells
 
@@ -122,9 +133,8 @@ class Member:
             await self._engine.drained(gone, unless=lambda: self.is_leaving)
         if self._config.commits_itself:
             handed_out = self._commits.handed_out() if self.is_done else self._commits.done_with()
-            await self._commits.store_in_passing(
-                {one: stored for one, stored in handed_out.items() if one in gone}
-            )
+            mine = {one: stored for one, stored in handed_out.items() if one in gone}
+            await self._commits.store_in_time(mine, FAREWELL)
         await self._listeners.revoked(gone)
 
     def lost(self, gone: frozenset[TopicPartition]) -> None:

@@ -24,11 +24,11 @@ from karrow.errors import (
     NoOffset,
     PartialError,
     RemoteProtocolError,
-    StateError,
     UnsupportedVersion,
     error_for,
 )
 from karrow.net.retry import is_consumer_group_retriable
+from karrow.net.sharing import cancelled
 from karrow.types import CommittedOffset, Node, OffsetResult, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
@@ -120,9 +120,7 @@ class Places(CommitCalls):
                     await asyncio.sleep(self._pause(made))
                     made += 1
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
-            broken = StateError(f"looking for offsets broke: {type(error).__name__}: {error}")
-            broken.__cause__ = error
-            self._engine.fail(broken)
+            self._engine.broke("looking for offsets", error)
         finally:
             self._asked.difference_update(asked)
             for one in asked:
@@ -131,13 +129,14 @@ class Places(CommitCalls):
 
     def _failed(self, asked: Iterable[Q], error: KarrowError) -> None:
         """Some or all could not be told: those that never will be are stopped."""
-        errors = error.errors if isinstance(error, PartialError) else {}
+        told: set[int] = set()
         for one in asked:
-            why = errors.get(one.partition) if errors else error
+            why = error.errors.get(one.partition) if isinstance(error, PartialError) else error
             if not isinstance(why, KarrowError):
                 continue
             self.troubles[one.partition] = why
-            if not is_consumer_group_retriable(why) and self._stop(one):
+            if not is_consumer_group_retriable(why) and self._stop(one) and id(why) not in told:
+                told.add(id(why))
                 self._engine.inbox.fail(why)
 
     def _stop(self, question: Q) -> bool:
@@ -167,6 +166,10 @@ class Places(CommitCalls):
             if not stable:
                 raise
             return await self.committed_offsets(None, partitions, retries=retries)
+
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return len(await self._numbers(topic, None))
 
     def _begin(self, asked: LookUp) -> None:
         """There is no committed offset."""
@@ -283,10 +286,7 @@ class Places(CommitCalls):
 
     async def close(self) -> None:
         """Ask no more."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*self._tasks)
 
 
 def _end(entry: Any) -> tuple[int | None, int | None]:

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from karrow.aio.calls.base import Calls
-from karrow.errors import KarrowError, StateError, UnknownTopicOrPartition
+from karrow.errors import KarrowError, UnknownTopicOrPartition
 from karrow.net.retry import is_consumer_group_retriable
+from karrow.net.sharing import cancelled
 from karrow.types import ClusterMetadata, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
@@ -71,9 +72,7 @@ class Watch(Calls):
                     self.trouble, failures = None, 0
                     await asyncio.sleep(self._config.metadata_max_age)
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
-            broken = StateError(f"watching topics broke: {type(error).__name__}: {error}")
-            broken.__cause__ = error
-            self._engine.fail(broken)
+            self._engine.broke("watching topics", error)
 
     async def _look(self, subscription: Subscription) -> ClusterMetadata:
         wanted = None if subscription.pattern is not None else subscription.names
@@ -117,6 +116,4 @@ class Watch(Calls):
     async def close(self) -> None:
         """Watch no more."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await cancelled(task)

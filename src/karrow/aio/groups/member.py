@@ -46,6 +46,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from karrow import events
@@ -134,8 +135,8 @@ class AnyMembership(CoordinatorCalls, ABC):
 
     ``trouble`` is what keeps it from being a member, None while nothing does. ``failures`` counts
     the joins in a row that were refused; ``join_attempts``, which may be set before ``start``, is
-    how many are enough. Everything but ``polled``, ``has_session`` and ``metadata`` belongs to the
-    loop's thread.
+    how many are enough. Everything but ``polled``, ``has_session``, ``session_ends`` and
+    ``metadata`` belongs to the loop's thread.
     """
 
     def __init__(
@@ -190,9 +191,16 @@ class AnyMembership(CoordinatorCalls, ABC):
     @property
     def has_session(self) -> bool:
         """Whether its partitions are still its own, as far as can be told; from any thread."""
+        return self.session_ends > self._now()
+
+    @property
+    def session_ends(self) -> float:
+        """Until when they are, unless the broker hears of it before; from any thread."""
         if self.generation < 0:
-            return False
-        return self.state is MemberState.JOINING or self._session_left() > 0
+            return -inf
+        if self.state is MemberState.JOINING:
+            return inf
+        return self._now() + self._session_left()
 
     def metadata(self) -> GroupMetadata:
         """Who this is in the group, for commits."""
@@ -223,6 +231,12 @@ class AnyMembership(CoordinatorCalls, ABC):
         self._polled_at = self._now()
         if self._awaits_poll and self._loop is not None:
             self._loop.call_soon_threadsafe(self._wake.set)
+
+    def idle(self) -> None:
+        """The application is stuck: be no member until it polls, as after max_poll_interval."""
+        self._polled_at = -inf
+        self._is_idle = True
+        self._wake.set()
 
     def refused(self, error: KarrowError, asked_as: GroupMetadata) -> bool:
         """A commit was refused; it counts if it was made as what the member still is.

@@ -12,14 +12,14 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from karrow.aio._accumulator import Obstacle
 from karrow.aio._delivery import wait_for
 from karrow.aio._rows import ArrowRows, error_in
-from karrow.aio.producing.obstacles import Obstacle
+from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.errors import BufferFull, KarrowError, RequestTimeout, UnknownTopicOrPartition
 from karrow.types import SendSummary, TopicPartition
 
@@ -87,11 +87,10 @@ class BulkDelivery:
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the outcome, whatever it is."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         self._urge()
         for batch in self._unsettled():
-            left = None if deadline is None else deadline - time.monotonic()
-            if not batch.wait(left):
+            if not batch.wait(seconds_left(deadline)):
                 raise RequestTimeout(
                     f"no outcome within {timeout} s; the rows are still on their way"
                 )
@@ -150,7 +149,6 @@ class BulkDelivery:
             error = None if batch.is_written else error_in(batch, first, count)
             if error is not None:
                 found = copy.copy(error)
-                found.__cause__ = error.__cause__
                 rows = sum(count for _, _, count in self._parts)
                 found.add_note(f"{self.summary().records} of {rows} rows were written")
                 return found

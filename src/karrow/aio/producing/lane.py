@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from karrow.errors import KarrowError
+from karrow.net.sharing import cancelled
 
 if TYPE_CHECKING:
     from karrow.aio._batch import Batch
@@ -78,9 +79,7 @@ class Lane:
 
     async def close(self) -> None:
         """Stop connecting; the connection itself is the cluster's to close."""
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.gather(self._opening, return_exceptions=True)
+        await cancelled(self._opening)
 
 
 class Flight:

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from karrow.errors import KarrowError, UnknownTopicOrPartition
-from karrow.net.retry import JITTER, backoff_delay
+from karrow.net.retry import retry_pause
+from karrow.net.sharing import cancelled
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -94,10 +95,7 @@ class Leaders:
             self._asking = None
 
     def _pause(self) -> float:
-        if not self._failures:
-            return 0.0
-        first, most = self._config.retry_backoff, self._config.retry_backoff_max
-        return backoff_delay(self._failures - 1, first, most, jitter=JITTER)
+        return retry_pause(self._config, self._failures - 1) if self._failures else 0.0
 
     async def _ask_once(self) -> None:
         asked, self._wanted = self._wanted, set()
@@ -136,6 +134,4 @@ class Leaders:
 
     async def close(self) -> None:
         """Stop asking."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        await cancelled(self._asking)

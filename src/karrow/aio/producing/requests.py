@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from karrow.aio._produce import decode_written, encode_batches, encode_head
+from karrow.aio.calls.produce import (
+    FIRST_WITH_BATCHES,
+    FIRST_WITH_TIMESTAMPS,
+    FIRST_WITH_TOPIC_IDS,
+    FIRST_WITH_ZSTD,
+)
 from karrow.errors import LocalProtocolError
 from karrow.wire import Prepared
 from karrow.wire.messages import ProduceRequest
@@ -14,31 +20,6 @@ if TYPE_CHECKING:
     from karrow.config import ProducerConfig
     from karrow.net.cluster import Cluster
     from karrow.net.connection import Connection
-
-# The versions that brought timestamps, record batches, zstd, and topic ids.
-FIRST_WITH_TIMESTAMPS = 2
-FIRST_WITH_BATCHES = 3
-FIRST_WITH_ZSTD = 7
-FIRST_WITH_TOPIC_IDS = 13
-
-
-def produce_version(
-    config: ProducerConfig,
-    cluster: Cluster,
-    connection: Connection,
-    batches: list[Batch],
-    newest: int | None,
-) -> int:
-    """The newest version that the broker has and that can carry the batches."""
-    topic_id = cluster.cache.topic_id
-    for batch in batches:
-        if topic_id(batch.partition.topic.name) is None:
-            without_ids = FIRST_WITH_TOPIC_IDS - 1
-            newest = without_ids if newest is None else min(newest, without_ids)
-    version = connection.versions.choose("Produce", most=newest)
-    if config.compression == "zstd":
-        connection.versions.require("Produce", version, "zstd", FIRST_WITH_ZSTD)
-    return version
 
 
 class Requests:
@@ -50,6 +31,18 @@ class Requests:
         self._acks = -1 if config.acks == "all" else config.acks
         self._timeout_ms = round(config.request_timeout * 1000)
         self._heads: dict[int, bytes] = {}
+
+    def version(self, connection: Connection, batches: list[Batch], newest: int | None) -> int:
+        """The newest version that the broker has and that can carry the batches."""
+        topic_id = self._cluster.cache.topic_id
+        for batch in batches:
+            if topic_id(batch.partition.topic.name) is None:
+                without_ids = FIRST_WITH_TOPIC_IDS - 1
+                newest = without_ids if newest is None else min(newest, without_ids)
+        version = connection.versions.choose("Produce", most=newest)
+        if self._config.compression == "zstd":
+            connection.versions.require("Produce", version, "zstd", FIRST_WITH_ZSTD)
+        return version
 
     def body(
         self, version: int, batches: list[Batch], names: list[bytes]

@@ -21,30 +21,24 @@ from typing import TYPE_CHECKING
 
 from karrow import events
 from karrow.aio._delivery import wait_for
-from karrow.aio._produce import Written
 from karrow.aio.calls.base import Calls, Reply, Request
-from karrow.aio.producing.answers import (
-    Outcome,
-    Place,
-    outcomes,
-)
+from karrow.aio.producing.answers import outcomes
 from karrow.aio.producing.lane import Flight, Lane
 from karrow.aio.producing.leaders import Leaders
 from karrow.aio.producing.packing import Packer
-from karrow.aio.producing.requests import FIRST_WITH_TOPIC_IDS, Requests, produce_version
+from karrow.aio.producing.requests import Requests
 from karrow.aio.producing.sequences import Progress, Sequences
 from karrow.aio.producing.settlement import Settlement
 from karrow.aio.producing.stats import Statistics
 from karrow.errors import (
     BrokerNotAvailable,
-    DuplicateSequenceNumber,
     KarrowError,
-    RemoteProtocolError,
     StateError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
     error_for,
 )
+from karrow.net.sharing import cancelled
 from karrow.types import Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -56,7 +50,6 @@ if TYPE_CHECKING:
     from karrow.types import TopicMetadata
 
 NEVER = float("inf")
-NOWHERE = Place(-1, -1, -1)
 SOON = 0.0001
 # How often batches are looked through for those whose time is up, at least.
 EXPIRY_SECONDS = 1.0
@@ -144,10 +137,7 @@ class Sender(Calls):
         self.accumulator.refusal = StateError("the producer is closed")
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [self._identifying] if self._identifying else []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(self._identifying)
         await self.leaders.close()
         self.settlement.give_up_all(
             StateError("the producer was closed before the record was written")
@@ -343,15 +333,16 @@ class Sender(Calls):
         chosen = self._fitting(batches)
         try:
             limit = None if self.transactions is None else self.transactions.newest_produce
-            version = produce_version(self._config, self._cluster, connection, chosen, limit)
+            version = self._requests.version(connection, chosen, limit)
             names = self._requests.names(version, chosen)
             body = self._requests.body(version, chosen, names)
         except KarrowError as error:
             # One batch may be to blame for all: a batch alone shows which.
-            for batch in chosen if len(chosen) == 1 else ():
-                self.settlement.give_up(batch, error)
-            for one in chosen if len(chosen) > 1 else ():
-                self._send_batches(lane, [one])
+            if len(chosen) == 1:
+                self.settlement.give_up(chosen[0], error)
+            else:
+                for one in chosen:
+                    self._send_batches(lane, [one])
             return True
         for batch in chosen:
             self._prepare(batch)
@@ -403,7 +394,7 @@ class Sender(Calls):
                 self.sequences.progress(batch.partition).sent -= 1
             if flight.error is not None:
                 for batch in reversed(flight.batches):
-                    self.settlement.trouble(Outcome(batch, flight.error, None), broker)
+                    self.settlement.trouble(batch, flight.error, None, broker)
                 self.accumulator.nudge()  # not now: the connection is about to tell others as well
             else:
                 self._read(flight)
@@ -413,33 +404,14 @@ class Sender(Calls):
             self.die(error)
 
     def _read(self, flight: Flight) -> None:
-        message, broker = flight.answer, flight.lane.broker_id
-        if message is None:  # acks=0
-            for batch in flight.batches:
-                self.settlement.written(batch, None, NOWHERE)
-            return
-        if isinstance(message, Written):
-            for batch, name in zip(flight.batches, flight.names, strict=True):
-                found = message.partitions.get((name, batch.partition.number))
-                if found is None:
-                    silence = RemoteProtocolError("the answer does not speak of the partition")
-                    silence.indefinite = True
-                    self.settlement.trouble(Outcome(batch, silence, None), broker)
-                else:
-                    self.settlement.written(batch, found[0], Place(*found))
-            return
-
-        for outcome in outcomes(flight, FIRST_WITH_TOPIC_IDS):
-            batch, error, answer = outcome
+        for batch, error, answer in outcomes(flight):
             if error is None:
-                self.settlement.written(batch, answer.base_offset, answer)
-            elif isinstance(error, DuplicateSequenceNumber):
-                self.settlement.written(batch, None, answer)
-            else:
-                if answer is not None:
-                    where = TopicPartition(batch.partition.topic.name, batch.partition.number)
-                    self._follow(where, answer, message.node_endpoints)
-                self.settlement.trouble(outcome, broker)
+                self.settlement.written(batch, answer)
+                continue
+            if answer is not None:
+                where = TopicPartition(batch.partition.topic.name, batch.partition.number)
+                self._follow(where, answer, flight.answer.node_endpoints)
+            self.settlement.trouble(batch, error, answer, flight.lane.broker_id)
 
     def _resolve(self, partition: Partition) -> bool:
         if self.sequences.resolve(partition):

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from karrow.aio.producing.answers import Outcome, errors_of_records, number_or_none
+from karrow.aio.producing.answers import errors_of_records
 from karrow.errors import (
     ConnectError,
     KafkaStorageError,
@@ -30,8 +30,9 @@ from karrow.errors import (
     RequestTimeout,
     UnknownServerError,
 )
-from karrow.net.retry import JITTER, backoff_delay, is_leadership, is_produce_safe, is_transient
+from karrow.net.retry import is_leadership, is_produce_safe, is_transient, retry_pause
 from karrow.types import Node
+from karrow.types.numbers import number_or_none
 
 if TYPE_CHECKING:
     from karrow.aio._accumulator import Accumulator
@@ -70,9 +71,9 @@ class Settlement:
         self._sequences = sequences
         self._on_gap = on_gap
 
-    def written(self, batch: Batch, base_offset: int | None, answer: Any) -> None:
-        """The broker has a batch; None for an offset that it does not know any more."""
-        offset = None if base_offset is None else number_or_none(base_offset)
+    def written(self, batch: Batch, answer: Any) -> None:
+        """The broker has a batch, and has said where, as far as it knows."""
+        offset = number_or_none(answer.base_offset)
         if self._config.idempotent:
             last = None if offset is None else offset + batch.count - 1
             self._sequences.acked(self._sequences.progress(batch.partition), batch, last)
@@ -82,10 +83,8 @@ class Settlement:
             number_or_none(answer.log_start_offset),
         )
 
-    def trouble(self, outcome: Outcome, broker_id: int) -> None:
+    def trouble(self, batch: Batch, error: KarrowError, answer: Any, broker_id: int) -> None:
         """A batch was not written, or nobody knows: again, in pieces, or never."""
-        batch, error, answer = outcome
-        assert error is not None  # noqa: S101 - outcomes without one do not come here
         partition = batch.partition
         where = Node.leader(partition.topic.name, partition.number)
         self._cluster.learn(error, where, broker_id)
@@ -96,14 +95,13 @@ class Settlement:
         is_sure = not batch.is_doubtful or self._config.allow_duplicates
         if isinstance(error, MessageTooLarge) and batch.count > 1 and is_sure:
             self._divide(batch)
-        elif self._is_again(outcome):
+        elif self._is_again(batch, error, answer):
             self._put_back(batch, broker_id)
         else:
             self.fail(batch, error, answer)
 
-    def _is_again(self, outcome: Outcome) -> bool:
-        batch, error, answer = outcome
-        if time.monotonic() >= batch.born + self._config.delivery_timeout or error is None:
+    def _is_again(self, batch: Batch, error: KarrowError, answer: Any) -> bool:
+        if time.monotonic() >= batch.born + self._config.delivery_timeout:
             return False
         if self._config.idempotent:
             start = -1 if answer is None else answer.log_start_offset
@@ -119,8 +117,7 @@ class Settlement:
         self._accumulator.put_back(partition, batch, self._place(batch))
         self.retries += 1
         if not self._has_moved(batch, broker_id):
-            first, most = self._config.retry_backoff, self._config.retry_backoff_max
-            pause = backoff_delay(batch.attempts - 1, first, most, jitter=JITTER)
+            pause = retry_pause(self._config, batch.attempts - 1)
             progress.retry_at = max(progress.retry_at, time.monotonic() + pause)
 
     def _place(self, batch: Batch) -> int:
@@ -226,6 +223,5 @@ def marked(error: KarrowError, batch: Batch) -> KarrowError:
     if not batch.is_doubtful and not batch.is_under_way:
         return error
     found = copy.copy(error)
-    found.__cause__ = error.__cause__
     found.indefinite = True
     return found

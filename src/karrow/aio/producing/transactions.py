@@ -58,6 +58,7 @@ from karrow.errors import (
     UnsupportedVersion,
 )
 from karrow.net.retry import is_commit_retriable
+from karrow.net.sharing import cancelled
 from karrow.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -254,9 +255,7 @@ class Transactions(CoordinatorCalls):
 
     async def close(self) -> None:
         """End what runs in the background; an open transaction is left to its time-out."""
-        if self._adder is not None:
-            self._adder.cancel()
-            await asyncio.wait([self._adder])
+        await cancelled(self._adder)
 
     # ---- what the sender asks and tells
 

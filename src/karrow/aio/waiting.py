@@ -1,0 +1,63 @@
+"""How a thread or a task waits until it is woken, and until when.
+
+Whoever may be waited for has two methods: one takes a function to call when there is news, or says
+False when there is already; the other forgets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+Wake = Callable[[], object]
+Add = Callable[[Wake], bool]
+Remove = Callable[[Wake], object]
+
+
+def deadline_after(timeout: float | None) -> float | None:
+    """When so many seconds have passed; None for never."""
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def seconds_left(deadline: float | None) -> float | None:
+    """How long it is until then."""
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
+def blocked(add: Add, remove: Remove, timeout: float | None) -> bool:
+    """Block this thread until it is woken: whether it was, in time."""
+    lock = threading.Lock()
+    lock.acquire()
+    wake = lock.release
+    if not add(wake):
+        return True
+    try:
+        return lock.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+    finally:
+        remove(wake)
+
+
+async def awaited(add: Add, remove: Remove) -> None:
+    """Wait on the running loop; whoever wakes may be in another thread."""
+    loop = asyncio.get_running_loop()
+    here = threading.get_ident()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def settle() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    def wake() -> None:
+        if threading.get_ident() == here:
+            settle()
+        else:
+            loop.call_soon_threadsafe(settle)
+
+    if not add(wake):
+        return
+    try:
+        await future
+    finally:
+        remove(wake)
