@@ -222,7 +222,7 @@ def test_an_idle_consumer_does_not_spin(broker: Broker) -> None:
 
 def test_a_transaction_that_hangs_is_waited_for_without_spinning(broker: Broker) -> None:
     with karrow.Producer(broker.bootstrap, transactional_id="hanging") as producer:
-        producer.begin()
+        producer.begin_transaction()
         producer.send(TOPIC, b"1", partition=0)
         producer.flush()
         fill(broker, 1)
@@ -230,7 +230,7 @@ def test_a_transaction_that_hangs_is_waited_for_without_spinning(broker: Broker)
             broker.clear_requests()
             assert consumer.poll(1.0) == []
             assert fetches(broker) <= 2 * (1.0 / 0.2 + 4)
-            producer.commit()
+            producer.commit_transaction()
             assert read(consumer, 6) == [0, *range(1, 6)]
 
 
@@ -349,7 +349,7 @@ def test_fetches_are_told(broker: Broker) -> None:
     heard: list[events.Event] = []
     with events.subscribe(heard.append, "fetch"), reader(broker) as consumer:
         assert read(consumer, 5) == list(range(5))
-        broker.fail("Fetch", "UNKNOWN_SERVER_ERROR")
+        broker.close("Fetch")
         until(lambda: any(event.name == "fetch.exception" for event in heard))
     stops = [event for event in heard if event.name == "fetch.stop"]
     assert all(set(event.fields) == set(events.fields("fetch.stop")) for event in stops)
