@@ -232,11 +232,13 @@ def test_a_partition_that_is_taken_away_yields_nothing_more() -> None:
 
 
 @pytest.mark.parametrize("way", [as_lists, as_columns])
-def test_what_may_not_be_handed_out_after_all_is_not_lost(way: Way) -> None:
+def test_what_may_not_be_handed_out_after_all_is_not_lost(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk = Desk()
     desk.feed(numbered(0, 4))
     verdicts = iter([True, True, False])
-    desk.engine.may_hand_out = lambda: next(verdicts, True)
+    monkeypatch.setattr(desk.engine, "may_hand_out", lambda: next(verdicts, True))
     assert list(way(desk)) == numbers(0, 4)
 
 
