@@ -28,9 +28,7 @@ from bench.broker import read_frame
 from bench.model import OURS, Benchmark, Row, Samples
 from bench.produce import BOOTSTRAP, PLAIN, TEXT, bootstrap, cpu_seconds, timed, wait_for_leaders
 from karrow import records, wire
-from karrow.aio.consumer import AsyncConsumer
 from karrow.records._header import run_of
-from karrow.sync.consumer import Consumer
 from tests.brokers import NEWEST, KafkaCluster, RawConnection
 
 CONFLUENT = "confluent-kafka"
@@ -92,14 +90,14 @@ def partitions(codec: str | None) -> list[tuple[str, int]]:
 # ---- karrow
 
 
-def consumer(codec: str | None) -> Consumer:
-    made = Consumer(bootstrap())
+def consumer(codec: str | None) -> karrow.Consumer:
+    made = karrow.Consumer(bootstrap())
     made.assign(partitions(codec))
     atexit.register(made.close)
     return made
 
 
-def go_back(ours: Consumer, codec: str | None) -> None:
+def go_back(ours: karrow.Consumer, codec: str | None) -> None:
     for partition in partitions(codec):
         ours.seek(partition, 0)
 
@@ -150,7 +148,7 @@ def batches(codec: str | None = None) -> Run:
 
 def awaited(codec: str | None = None) -> Run:
     loop = uvloop.new_event_loop()
-    ours = AsyncConsumer(bootstrap())
+    ours = karrow.AsyncConsumer(bootstrap())
     loop.run_until_complete(ours.assign(partitions(codec)))
     atexit.register(lambda: loop.run_until_complete(ours.close()))
 
@@ -344,7 +342,7 @@ def latency(take: Callable[[], object]) -> Samples:
 
 
 def our_latency() -> Samples:
-    ours = Consumer(bootstrap())
+    ours = karrow.Consumer(bootstrap())
     ours.assign({(LATENT, 0): "latest"})
     atexit.register(ours.close)
     ours.poll(0.5)

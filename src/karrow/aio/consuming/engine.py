@@ -60,6 +60,7 @@ class Engine:
             on_out_of_range=self._out_of_range,
             on_recreated=self._recreated,
             on_full=self._make_room,
+            on_doubt=self._changed_soon,
         )
         self.fatal: KarrowError | None = None
         self.lease: Callable[[], float] = _forever
@@ -160,6 +161,9 @@ class Engine:
             for partition in self.positions.assignment:
                 if partition.topic == topic:
                     self._begin_again(partition)
+        self._changed_soon()
+
+    def _changed_soon(self) -> None:
         asyncio.get_running_loop().call_soon(self.changed)
 
     def _begin_again(self, partition: TopicPartition) -> None:

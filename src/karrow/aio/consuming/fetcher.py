@@ -33,7 +33,7 @@ from karrow import events
 from karrow.aio.calls.base import Calls
 from karrow.aio.calls.offsets import isolation_level
 from karrow.aio.consuming.chunk import Chunk
-from karrow.aio.consuming.positions import Fetch, Positions, Watermarks
+from karrow.aio.consuming.positions import Fetch, Positions, State, Watermarks
 from karrow.aio.consuming.session import FetchSession, Plan
 from karrow.errors import (
     FencedLeaderEpoch,
@@ -45,6 +45,7 @@ from karrow.errors import (
     StaleMetadata,
     StateError,
     UnknownLeaderEpoch,
+    UnknownServerError,
     error_for,
 )
 from karrow.net.retry import JITTER, backoff_delay
@@ -91,6 +92,7 @@ class Fetcher(Calls):
         on_out_of_range: Callable[[Fetch], object],
         on_recreated: Callable[[str], object],
         on_full: Callable[[], object],
+        on_doubt: Callable[[], object],
     ) -> None:
         super().__init__(config, cluster)
         self.positions = positions
@@ -100,6 +102,7 @@ class Fetcher(Calls):
         self._on_out_of_range = on_out_of_range
         self._on_recreated = on_recreated
         self._on_full = on_full
+        self._on_doubt = on_doubt
         self._level = isolation_level(config.isolation)
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._signals: dict[int, asyncio.Event] = {}
@@ -178,6 +181,9 @@ class Fetcher(Calls):
         if known is None or known.leader is None or age == float("inf"):
             return None
         self.positions.leader_is(fetch.partition, known.leader_epoch)
+        if self.positions[fetch.partition].state is not State.FETCHING:
+            self._on_doubt()
+            return None
         if fetch.replica is None:
             return known.leader
         if fetch.replica in cache.snapshot.brokers:
@@ -332,6 +338,8 @@ class Fetcher(Calls):
         session.answered(answer.session_id)
         with self._lock:
             is_news, size = self._read(answer, version, wanted, broker_id)
+        if size:
+            self._inbox.nudge()
         span.stop(bytes=size)
         return is_news
 
@@ -481,7 +489,7 @@ class Fetcher(Calls):
             if self.positions.out_of_range(asked):
                 self._on_out_of_range(asked)
             return
-        if error.retriable or isinstance(error, StaleMetadata):
+        if _is_passing(error):
             self._failed([asked], error, broker_id)
         elif self.positions.stop(asked.partition, asked.epoch):
             self._inbox.fail(error)
@@ -490,9 +498,8 @@ class Fetcher(Calls):
         """A fetch came to nothing: what it asked for rests, and its leaders are doubted."""
         now = time.monotonic()
         asked = list(asked)
-        is_passing = error.retriable or isinstance(error, StaleMetadata)
         known = {type(self.troubles.get(one.partition)) for one in asked}
-        if not is_passing and type(error) not in known:
+        if not _is_passing(error) and type(error) not in known:
             self._inbox.fail(error)
         for fetch in asked:
             partition = fetch.partition
@@ -528,6 +535,11 @@ def _has_leaders(topic: Any) -> bool:
     return topic is not None and all(
         partition.leader is not None for partition in topic.partitions.values()
     )
+
+
+def _is_passing(error: KarrowError) -> bool:
+    """Whether to ask again; a broker that does not say what is wrong may do better later."""
+    return error.retriable or isinstance(error, (StaleMetadata, UnknownServerError))
 
 
 def _check(error_code: int, connection: Connection) -> None:

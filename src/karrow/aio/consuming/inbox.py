@@ -36,9 +36,8 @@ class Inbox:
         return len(self._items)
 
     def put(self, chunk: Chunk) -> None:
-        """Data has come."""
+        """Data has come; whoever puts the last of it nudges."""
         self._items.append(chunk)
-        self.nudge()
 
     def put_back(self, chunk: Chunk) -> None:
         """There is more in a chunk that was taken."""
@@ -99,6 +98,7 @@ class Inbox:
         """Block until something has changed since the last look, or the time is up."""
         lock = threading.Lock()
         lock.acquire()
+
         self._waiters.append(lock.release)
         try:
             if not self.has_news:

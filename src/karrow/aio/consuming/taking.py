@@ -69,6 +69,7 @@ class Taker(Hand):
         while (chunk := self._current()) is not None:
             if self._has_more(chunk):
                 return True
+        self._passed_over()
         return False
 
     async def refill_beside(self) -> bool:
@@ -78,6 +79,7 @@ class Taker(Hand):
             await self._prepare(chunk)
             if self._has_more(chunk):
                 return True
+        self._passed_over()
         return False
 
     def _has_more(self, chunk: Chunk) -> bool:
@@ -108,6 +110,11 @@ class Taker(Hand):
             self.settle()
             self._engine.asked_for_more()
 
+    def _passed_over(self) -> None:
+        """Nothing was handed out but what nobody sees, and that is done with."""
+        with self._engine.lock:
+            self._engine.positions.asked_for_more()
+
     # ---- lists
 
     def records(self, most: int) -> list[Record]:
@@ -123,6 +130,8 @@ class Taker(Hand):
                 break
             if taken and self._hand_out(chunk, chunk.reader.next_offset):
                 found += taken
+        if not found:
+            self._passed_over()
         return found
 
     async def records_beside(self, most: int) -> list[Record]:
@@ -158,6 +167,7 @@ class Taker(Hand):
                 continue
             if self._hand_out_rows(chunk, rows):
                 return rows
+        self._passed_over()
         return None
 
     async def columns_beside(
