@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -214,6 +215,20 @@ def test_stop_finishes_the_callback_and_leaves_what_waits(broker: Broker, notes:
     assert committed(broker)[TOPIC, 0] == 1
 
 
+def test_stop_in_the_middle_of_everything(broker: Broker, notes: Notes) -> None:
+    """Commits, fetches and callbacks are under way: none of them keeps the group from its end."""
+    for partition in range(4):
+        put(broker, range(2000), partition)
+    options: dict[str, Any] = {"batch_records": 10, "commit_threshold": 10, "max_wait": 0.01}
+    for number in range(10):
+        with group_of(broker, AsyncNoting, notes, group=f"{number}", **options):
+            until(lambda: len(notes.values()) > 100)
+        handled = Counter(partition for partition, _ in notes.of("record"))
+        stored = committed(broker, f"{number}")
+        assert {where: handled[where[1]] for where in stored} == stored
+        notes.entries.clear()
+
+
 def test_place_of_a_group_that_read_nothing_is_kept(broker: Broker, notes: Notes) -> None:
     put(broker, range(3))
     with group_of(broker, Noting, notes, start="latest", commit_interval=0.05):
@@ -333,8 +348,8 @@ def test_introspection(broker: Broker, notes: Notes) -> None:
     assert (group.state, group.ending) == ("new", None)
     assert group.health().state is HealthState.WAITING
     with group:
-        until(lambda: group.active)
-        assert group.state == "running"
+        until(lambda: [worker.state for worker in group.workers] == ["waiting"] * 4)
+        assert (group.active, group.state) == (True, "running")
         assert group.worker((TOPIC, 3)) == group.workers[3]
         assert group.worker((TOPIC, 4)) is None
         assert group.generation is not None

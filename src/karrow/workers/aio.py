@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 from karrow import events
 from karrow.aio.client import AsyncClient
 from karrow.aio.consumer import AsyncConsumer
-from karrow.config import WorkerConfig
+from karrow.config import ClientConfig, ConsumerConfig, WorkerConfig
 from karrow.errors import ConfigError, RequestTimeout, StateError
 from karrow.types import Health, HealthState, TopicPartition
 from karrow.workers.crew import Crew
@@ -111,11 +111,8 @@ class AsyncWorkerGroup:
         **options: Unpack[WorkerOptions],
     ) -> None:
         reads_batches(handler)
-        given: dict[str, Any] = {**options}
-        if bootstrap is not None and not isinstance(bootstrap, AsyncClient):
-            given["bootstrap"] = bootstrap
-        self.config = _config(config, given)
         self._client = bootstrap if isinstance(bootstrap, AsyncClient) else None
+        self.config = _config(bootstrap, config, options)
         self._handler = handler
         self._arguments = {} if arguments is None else dict(arguments)
         self._topics = _names(topics)
@@ -139,7 +136,11 @@ class AsyncWorkerGroup:
             on_revoked=self._revoked,
             on_lost=self._lost,
         )
-        return AsyncConsumer(self._client, *self._topics, config=config)
+        if self._client is None:
+            return AsyncConsumer(None, *self._topics, config=config)
+        own = ConsumerConfig.describe().keys() - ClientConfig.describe().keys()
+        options: dict[str, Any] = {name: getattr(config, name) for name in own}
+        return AsyncConsumer(self._client, *self._topics, **options)
 
     # ---- its life
 
@@ -172,7 +173,8 @@ class AsyncWorkerGroup:
         if self._task is None and self.ending is None:
             raise StateError("the group of workers was not started")
         try:
-            ending = await asyncio.wait_for(self._ended(), timeout)
+            async with asyncio.timeout(timeout):
+                ending = await self._ended()
         except TimeoutError:
             return None
         ending.check()
@@ -398,8 +400,15 @@ class AsyncWorkerGroup:
         )
 
 
-def _config(config: WorkerConfig | None, given: Mapping[str, Any]) -> WorkerConfig:
-    made = WorkerConfig.make(config, given)
+def _config(
+    bootstrap: Servers | AsyncClient | None,
+    config: WorkerConfig | None,
+    options: Mapping[str, Any],
+) -> WorkerConfig:
+    if isinstance(bootstrap, AsyncClient):
+        made = WorkerConfig.for_open_client(bootstrap.config, config, options)
+    else:
+        made = WorkerConfig.for_servers(bootstrap, config, options)
     for name in LISTENERS:
         if getattr(made, name) is not None:
             raise ConfigError(f"{name}: workers listen themselves", hint="have setup and teardown")

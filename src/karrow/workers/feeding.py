@@ -40,6 +40,8 @@ POLL = 0.5
 POLL_SHARE = 1 / 4
 # How often a stuck worker is looked at.
 STUCK_PAUSE = 0.1
+# How often it is looked for what was passed over.
+PASSING = 0.5
 # The columns that tell where a batch is from.
 PLACE = ("topic", "partition", "offset")
 _place = attrgetter("topic", "partition")
@@ -81,6 +83,7 @@ class Feed:
         self._in_batches = in_batches
         self._poll_time = min(POLL, POLL_SHARE * config.max_poll_interval)
         self._paused: set[TopicPartition] = set()
+        self._pass_at = 0.0
         # Those that were told of: since when they are in their callback.
         self._stuck: dict[Actor, float] = {}
 
@@ -160,6 +163,10 @@ class Feed:
             return None
 
     def _pass_over(self) -> None:
+        now = time.monotonic()
+        if now < self._pass_at:
+            return
+        self._pass_at = now + PASSING
         for partition, actor in self._workers.actors.items():
             if actor.is_clear:
                 position = self._position(partition)
