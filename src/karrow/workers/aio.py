@@ -239,6 +239,8 @@ class AsyncWorkerGroup:
             await self._consumer.assign(self._partitions)
         else:
             self._consumer.begin()
+        if self._consumer.membership is not None:
+            self._consumer.membership.join_attempts = self.config.join_attempts
 
     async def _quietly(self, step: Coroutine[Any, Any, None]) -> None:
         """A step towards the end; the next one is taken in any case."""

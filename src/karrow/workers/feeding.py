@@ -5,8 +5,7 @@ Rules:
   with ``fetch_interval``, some time after it is through.
 - The consumer is asked all the time, so that its group sees a member that is alive. A callback that
   takes longer than ``max_poll_interval`` makes it a member that is stuck, as in a loop without
-  workers: nothing is asked any more, the group goes on without it, and it joins again when the
-  callback is through.
+  workers: it leaves, nothing is asked any more, and it joins again when the callback is through.
 - What the consumer has passed over because nobody is to see it counts as handled when its worker
   has nothing to do.
 """
@@ -222,20 +221,21 @@ class Feed:
     # ---- workers that are stuck
 
     async def _until_unstuck(self) -> None:
-        while self._find_stuck() and self._consumer.membership is not None:
+        while self._find_stuck() and self._consumer.membership is not None:  # noqa: ASYNC110 - a look
             await asyncio.sleep(STUCK_PAUSE)
-            self._workers.match()
 
     def _find_stuck(self) -> list[Actor]:
         now, most = time.monotonic(), self._config.max_poll_interval
         found = {actor: actor.since for actor in self._workers.busy() if actor.busy_for(now) > most}
         for actor, since in found.items():
             if self._stuck.get(actor) != since:
-                self._tell(actor, now)
+                self._give_up_on(actor, now)
         self._stuck = found
         return list(found)
 
-    def _tell(self, actor: Actor, now: float) -> None:
+    def _give_up_on(self, actor: Actor, now: float) -> None:
+        if self._consumer.membership is not None:
+            self._consumer.membership.idle()
         topic, partition = actor.partition
         events.emit(
             "worker.stuck",
