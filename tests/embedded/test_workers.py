@@ -333,6 +333,7 @@ def test_slow_partition_holds_up_nobody(broker: Broker, notes: Notes) -> None:
         assert {partition for partition, _ in notes.of("record")} == {1, 2, 3}
         worker = until(lambda: group.worker((TOPIC, 0)))
         assert (worker.state, worker.callback) == ("busy", "handle_records")
+        assert group.health().is_ok
         go_on.set()
         until(lambda: len(notes.values()) == 80)
 
@@ -431,9 +432,9 @@ def test_handler_needs_no_broker() -> None:
     assert handler.handle_records([record]) is Commit.ASYNC
     handler.done(record)
     assert notes.values() == [7]
-    with pytest.raises(NotImplementedError, match="Noting has no handle_call"):
+    with pytest.raises(StateError, match="Noting has no handle_call"):
         handler.handle_call(1)
-    with pytest.raises(NotImplementedError, match="Noting has no handle_cast"):
+    with pytest.raises(StateError, match="Noting has no handle_cast"):
         handler.handle_cast(1)
     assert handler.handle_info(1) is None
 
@@ -483,6 +484,23 @@ def test_spans_of_processing(broker: Broker, notes: Notes) -> None:
         "result": "ok",
     }
     assert ends[2].fields["kind"] == "ValueError"
+
+
+def test_worker_with_enough_to_do_is_well(broker: Broker, notes: Notes) -> None:
+    go_on = threading.Event()
+
+    class Busy(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            self.note(records)
+            go_on.wait(10)
+
+    put(broker, range(10))
+    with group_of(broker, Busy, notes, partitions=[(TOPIC, 0)], batch_records=1) as group:
+        until(lambda: group.health().is_ok and notes.values())
+        time.sleep(0.1)
+        assert group.health().is_ok
+        assert notes.values() == [0]
+        go_on.set()
 
 
 # Without sharing.

@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
@@ -32,7 +32,7 @@ from karrow.errors import ConfigError, RequestTimeout, StateError
 from karrow.types import Health, HealthState, TopicPartition
 from karrow.workers.crew import Crew
 from karrow.workers.ending import Ending, EndReason, ending_for
-from karrow.workers.handler import Handler, reads_batches
+from karrow.workers.handler import Handler, missing, reads_batches
 from karrow.workers.mailbox import Message
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ class AsyncWorkerGroup:
 
     def _require(self, callback: str) -> None:
         if not self._handler.has(callback):
-            raise NotImplementedError(f"{self._handler.__name__} has no {callback}")
+            raise missing(self._handler, callback)
 
     def _actor(self, target: Target) -> Actor:
         partition = target.partition if isinstance(target, Worker) else TopicPartition(*target)
@@ -363,27 +363,34 @@ class AsyncWorkerGroup:
 
     def health(self) -> Health:
         """How it is doing: ok, waiting, degraded or dead, why, and since when."""
-        state, reason = self._condition()
-        last = self._health
-        since = last.since if state is last.state else time.time()
+        state, reason = next(self._conditions())
+        since = self._health.since if state is self._health.state else time.time()
         self._health = Health(state, reason, since)
         return self._health
 
-    def _condition(self) -> tuple[HealthState, str]:
+    def _conditions(self) -> Iterator[tuple[HealthState, str]]:
+        """What is to be said of the group, the worst first."""
         if self.ending is not None:
-            return HealthState.DEAD, f"the workers have ended: {self.ending.reason}"
+            yield HealthState.DEAD, f"the workers have ended: {self.ending.reason}"
         if self._task is None:
-            return HealthState.WAITING, "the workers were not started"
+            yield HealthState.WAITING, "the workers were not started"
         for actor in self._crew.feed.stuck:
             seconds = actor.busy_for(time.monotonic())
             text = f"{actor.callback} of {actor.partition} takes {seconds:.0f} s by now"
-            return HealthState.DEGRADED, text
+            yield HealthState.DEGRADED, text
         for partition, error in self._crew.crashes.items():
-            return HealthState.DEGRADED, f"{partition} was restarted after {error!r}"
+            yield HealthState.DEGRADED, f"{partition} was restarted after {error!r}"
         if self._crew.storing.trouble is not None:
-            return HealthState.DEGRADED, str(self._crew.storing.trouble)
+            yield HealthState.DEGRADED, str(self._crew.storing.trouble)
         found = self._consumer.health()
-        return found.state, found.reason
+        if found.state is HealthState.WAITING and self._has_enough():
+            yield HealthState.OK, ""
+        yield found.state, found.reason
+
+    def _has_enough(self) -> bool:
+        """Whether every worker has records to work on, so that none are fetched."""
+        partitions = self._consumer.assignment
+        return bool(partitions) and set(self._consumer.paused) >= set(partitions)
 
     # ---- as a block of code
 
