@@ -38,6 +38,8 @@ from tests.proxy import Proxy
 
 NODES = 3
 CLASSIC = [kind for kind in KINDS if kind != "served"]
+# Batches of one record: a log is cut between batches.
+SINGLE: dict[str, Any] = {"batch_bytes": 1, "linger": 0.0}
 # What a coordinator says that moves, or that is not ready.
 ELSEWHERE = ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"]
 
@@ -365,7 +367,7 @@ def test_the_newer_of_two_with_one_name_is_refused(broker: Broker) -> None:
 
 def test_truncated_log_is_told_and_nothing_is_skipped(broker: Broker) -> None:
     """Row 20: what was read does not exist any more; the application says where to go on."""
-    fill(broker, range(10), 1)
+    fill(broker, range(10), 1, **SINGLE)
     with reader(broker, out_of_range="none") as consumer:
         take(consumer, 10)
         broker.truncate(TOPIC, 0, 6)
@@ -386,24 +388,24 @@ def test_truncated_log_is_told_and_nothing_is_skipped(broker: Broker) -> None:
 
 def test_truncated_log_goes_on_by_policy(broker: Broker) -> None:
     """Row 20: with a policy it goes on where the logs part."""
-    fill(broker, range(10), 1)
+    fill(broker, range(10), 1, **SINGLE)
     with reader(broker, out_of_range="latest") as consumer:
         take(consumer, 10)
         broker.truncate(TOPIC, 0, 6)
         broker.move_leader(TOPIC, 0)
-        fill(broker, range(6, 16), 1)
+        fill(broker, range(6, 16), 1, **SINGLE)
         assert [one.offset for one in take(consumer, 10)] == list(range(6, 16))
 
 
 def test_truncation_behind_a_restart_is_found(broker: Broker) -> None:
     """Row 20: the epoch is committed with the offset, and compared by who goes on there."""
-    fill(broker, range(10), 1)
+    fill(broker, range(10), 1, **SINGLE)
     with reader(broker, KINDS["eager"], auto_commit=False) as consumer:
         take(consumer, 10)
         consumer.commit()
     broker.truncate(TOPIC, 0, 6)
     broker.move_leader(TOPIC, 0)
-    fill(broker, range(6, 16), 1)
+    fill(broker, range(6, 16), 1, **SINGLE)
     with reader(broker, KINDS["eager"], out_of_range="none") as consumer:
         with pytest.raises(errors.LogTruncated):
             poll_until(consumer, lambda: False)
@@ -538,7 +540,7 @@ def test_topic_that_is_missing_for_a_moment_keeps_its_position(broker: Broker, w
         fill_later.start()
         assert places(take(consumer, 6)) == everything(8, begin=5)
         fill_later.join()
-        assert notes.kinds() in ([], ["assigned"])
+        assert "lost" not in notes.kinds()
 
 
 @pytest.mark.parametrize("way", ["alone", *KINDS])
@@ -851,11 +853,16 @@ def test_lost_and_refused_answers_are_asked_for_again(
     fill(broker, range(10))
     for move in moves:
         move()
-    with reader(broker, kind, request_timeout=0.3, auto_commit=False) as consumer:
+    with (
+        reader(broker, kind, request_timeout=0.3, auto_commit=False) as consumer,
+        karrow.Producer(broker.bootstrap) as producer,
+    ):
         assert places(take(consumer, 20)) == everything(10)
+        producer.partitions_for(TOPIC)
         for move in moves:
             move()
-        fill(broker, range(10, 20), request_timeout=0.3)
+        for partition in 2 * [0, 1] * 5:
+            producer.send(TOPIC, b"more", partition=partition)
         assert places(take(consumer, 20)) == everything(20, begin=10)
 
 
