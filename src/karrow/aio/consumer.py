@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import warnings
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -17,18 +17,19 @@ from karrow.aio.consuming.health import Watchdog
 from karrow.aio.consuming.listeners import Listeners
 from karrow.aio.consuming.member import Member
 from karrow.aio.consuming.offsets import Committed, as_offsets
-from karrow.aio.consuming.subscription import Topic as Topic
 from karrow.aio.consuming.subscription import subscribed
 from karrow.aio.consuming.taking import INLINE_BYTES, Taker
 from karrow.aio.consuming.watch import Watch
 from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.config import ConsumerConfig
 from karrow.errors import ConfigError, StateError
+from karrow.net.sharing import joined
 from karrow.types import CommittedOffset, GroupMetadata, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from karrow.aio.consuming.subscription import Subscription, Topic
     from karrow.aio.groups.member import AnyMembership
     from karrow.config import Servers
     from karrow.config.options import ConsumerOptions
@@ -77,6 +78,8 @@ class AsyncConsumer(AwaitedIteration):
         self._has_begun = False
         self._is_busy = False
         self._is_closing = False
+        self._ending: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
         self._pid = os.getpid()
         self.is_closed = False
 
@@ -128,22 +131,39 @@ class AsyncConsumer(AwaitedIteration):
         wanted = subscribed(self.config, topics)
         if wanted.is_empty:
             raise ConfigError("subscribing to nothing", hint="name topics, or unsubscribe")
+        self.listeners.refuse_here("subscribe")
+        await self._as_a_whole(self._subscribe(wanted))
+
+    async def _subscribe(self, wanted: Subscription) -> None:
         if self._member is not None and wanted.pattern is None:
             self._subscription = wanted
             self._member.subscribe(wanted)
             await self.watch.close()
             self.watch.start(wanted, self._member.membership.rejoin)
             return
-        await self.unsubscribe()
+        await self._unsubscribe()
         self._subscription = wanted
         self.begin()
 
     async def unsubscribe(self) -> None:
         """Read nothing; leaves the group."""
         self._require_open()
+        self.listeners.refuse_here("unsubscribe")
+        await self._as_a_whole(self._unsubscribe())
+
+    async def _unsubscribe(self) -> None:
         await self._stop(is_done=True)
         self._subscription = subscribed(self.config, ())
         self._has_begun = False
+
+    async def _as_a_whole(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that must not be left half done, also if the caller is cancelled."""
+
+        async def in_turn() -> None:
+            async with self._turn:
+                await work
+
+        await joined(asyncio.create_task(in_turn(), name="karrow change"))
 
     async def assign(
         self, partitions: Iterable[Key] | Mapping[Key, OffsetLike], *, keep: bool = False
@@ -474,10 +494,17 @@ class AsyncConsumer(AwaitedIteration):
 
     async def end(self, *, is_done: bool) -> None:
         """Close; with ``is_done`` the application is through with what it has, else it failed."""
-        if self.is_closed or self.is_forked:
+        if self.is_forked:
             return
-        self.is_closed = self._is_closing = True
-        self.listeners.closing()
+        self.listeners.refuse_here("close")
+        if self._ending is None:
+            self.is_closed = self._is_closing = True
+            self.listeners.closing()
+            self._ending = asyncio.create_task(self._end(is_done=is_done), name="karrow close")
+        await joined(self._ending)
+
+    async def _end(self, *, is_done: bool) -> None:
+        await self._turn.acquire()
         try:
             await self._stop(is_done=is_done)
         finally:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from karrow.aio._reading import UNLIMITED, Iteration
-from karrow.aio.consumer import AsyncConsumer, Key, Topic, counted, described
+from karrow.aio.consumer import AsyncConsumer, Key, counted, described
 from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.errors import StateError
 from karrow.sync.client import Client
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from karrow.aio.consuming.offsets import Committed
+    from karrow.aio.consuming.subscription import Topic
     from karrow.aio.groups.member import AnyMembership
     from karrow.config import ConsumerConfig, Servers
     from karrow.config.options import ConsumerOptions
@@ -152,10 +153,12 @@ class Consumer(Iteration):
         A pattern is a compiled regular expression, or begins with ``^``; it is matched against
         whole names.
         """
+        self._twin.listeners.refuse_here("subscribe")
         self._run_attending(self._twin.subscribe(*topics))
 
     def unsubscribe(self) -> None:
         """Read nothing; leaves the group."""
+        self._twin.listeners.refuse_here("unsubscribe")
         self._run_attending(self._twin.unsubscribe())
         self._has_begun = False
 
@@ -358,6 +361,7 @@ class Consumer(Iteration):
 
     def _close(self, *, is_done: bool) -> None:
         if not self._twin.is_forked:
+            self._twin.listeners.refuse_here("close")
             self._run_attending(self._twin.end(is_done=is_done))
 
     def abandon(self) -> Future[None]:

@@ -36,7 +36,7 @@ from karrow.workers.handler import Handler, missing, reads_batches
 from karrow.workers.mailbox import Message
 
 if TYPE_CHECKING:
-    from karrow.aio.consumer import Topic
+    from karrow.aio.consuming.subscription import Topic
     from karrow.config import Servers
     from karrow.config.options import WorkerOptions
     from karrow.types import OffsetLike

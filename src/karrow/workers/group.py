@@ -20,7 +20,7 @@ from karrow.sync.loop import at_exit, background, run
 from karrow.workers.aio import AsyncWorkerGroup, GroupState
 
 if TYPE_CHECKING:
-    from karrow.aio.consumer import Topic
+    from karrow.aio.consuming.subscription import Topic
     from karrow.config import Servers, WorkerConfig
     from karrow.config.options import WorkerOptions
     from karrow.types import Health, OffsetLike, TopicPartition

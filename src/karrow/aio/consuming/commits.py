@@ -5,6 +5,8 @@ Rules:
   newer one.
 - A member commits as what it is at the moment, and only what it owns. One without a generation
   commits nothing: the broker would take it for somebody who is in no group.
+- What the application has of a partition belongs to the assignment that it has read it in. One
+  that was lost and has come back is another one, also if the application has not heard of it.
 - A rebalance under way, and a member epoch that has just passed (KIP-848), are waited for as long
   as the partitions stay with this member. What it has lost meanwhile is not stored.
 - Commits in the background store what the application is done with, and never raise; the next one
@@ -121,15 +123,14 @@ class Commits(CommitCalls):
     def _noted(self, offsets: Stored) -> dict[TopicPartition, Commit]:
         """The offsets with the assignments in which they were reached; only what is owned."""
         with self._engine.lock:
-            missing = [one for one in offsets if one not in self._positions]
-            if missing and self.membership is not None:
-                topic, number = missing[0]
-                raise CommitFailed(
-                    "the partition is not assigned to this consumer, or not any more",
-                    group=self._config.group,
-                    topic=topic,
-                    partition=number,
-                )
+            for one in offsets:
+                if self.membership is not None and not self._may_store(one):
+                    raise CommitFailed(
+                        "the partition is not assigned to this consumer, or was lost meanwhile",
+                        group=self._config.group,
+                        topic=one.topic,
+                        partition=one.partition,
+                    )
             return {
                 one: Commit(
                     stored.offset or 0, stored.leader_epoch, self._positions[one].assignment
@@ -137,6 +138,17 @@ class Commits(CommitCalls):
                 for one, stored in offsets.items()
                 if one in self._positions
             }
+
+    def _may_store(self, partition: TopicPartition) -> bool:
+        """Whether the application can know of the assignment that a member has of a partition.
+
+        One that has come back since it last asked for records is not the one that it has records
+        of: others may be further on.
+        """
+        if partition not in self._positions:
+            return False
+        is_known = self._positions[partition].assignment <= self._engine.asked_epoch
+        return is_known or self._engine.is_listening
 
     async def _store(
         self, offsets: Stored, noted: Mapping[TopicPartition, Commit], retries: int | None

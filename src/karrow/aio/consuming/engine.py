@@ -67,6 +67,9 @@ class Engine:
         self.on_poll: Callable[[], object] = _nothing
         self.settle: Callable[[], object] = _nothing
         self._loop: asyncio.AbstractEventLoop | None = None
+        # The epoch when the application last asked, and whether a listener is being called.
+        self.asked_epoch = 0
+        self.is_listening = False
         self._drains: list[asyncio.Future[None]] = []
 
     def start(self) -> None:
@@ -234,6 +237,7 @@ class Engine:
         self.on_poll()
         with self.lock:
             self.positions.asked_for_more()
+            self.asked_epoch = self.positions.epoch
         if self._drains and self._loop is not None:
             self._loop.call_soon_threadsafe(self._look_at_drains)
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from karrow.errors import CallbackError
+from karrow.errors import CallbackError, StateError
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.engine import Engine
@@ -40,6 +41,8 @@ class Listeners:
         self._engine = engine
         self._is_closing = False
         self._turn = asyncio.Lock()
+        # Who is in a listener now.
+        self._caller: threading.Thread | asyncio.Task[Any] | None = None
         self._errands: deque[Callable[[], None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -65,13 +68,25 @@ class Listeners:
             return
         about = sorted(partitions)
         async with self._turn:
-            if self.in_thread:
-                await self._as_errand(lambda: self._call(name, listener, about))
-            elif inspect.isawaitable(answer := self._call(name, listener, about)):
-                try:
-                    await answer
-                except Exception as error:  # noqa: BLE001 - the application's own
-                    self._report(name, error)
+            self._engine.is_listening = True
+            try:
+                if self.in_thread:
+                    await self._as_errand(lambda: self._call(name, listener, about))
+                else:
+                    await self._awaited(name, listener, about)
+            finally:
+                self._engine.is_listening = False
+
+    async def _awaited(self, name: str, listener: Rebalanced, about: list[TopicPartition]) -> None:
+        self._caller = asyncio.current_task()
+        try:
+            answer = self._call(name, listener, about)
+            if inspect.isawaitable(answer):
+                await answer
+        except Exception as error:  # noqa: BLE001 - the application's own
+            self._report(name, error)
+        finally:
+            self._caller = None
 
     def _call(self, name: str, listener: Rebalanced, about: list[TopicPartition]) -> object:
         try:
@@ -112,7 +127,22 @@ class Listeners:
     def run_errands(self) -> None:
         """Do what waits for the application's thread, which is this one."""
         while self._errands:
-            self._errands.popleft()()
+            self._caller = threading.current_thread()
+            try:
+                self._errands.popleft()()
+            finally:
+                self._caller = None
+
+    def refuse_here(self, what: str) -> None:
+        """Refuse to a listener what would wait for it."""
+        here: object = threading.current_thread()
+        if not self.in_thread:
+            here = asyncio.current_task()
+        if self._caller is not None and self._caller is here:
+            raise StateError(
+                f"a listener cannot {what} its consumer, which waits for it",
+                hint="note that it is wanted, and do it after the poll",
+            )
 
     def silence(self) -> None:
         """Tell nobody any more: the application has gone."""

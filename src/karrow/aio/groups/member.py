@@ -255,7 +255,7 @@ class AnyMembership(CoordinatorCalls, ABC):
         """Give everything back and leave; a static member gives up its place with ``for_good``."""
         async with self._ending:
             if self.state in (MemberState.LEFT, MemberState.FAILED):
-                await self._stop(self._rounds)
+                await self._ended(self._rounds)
                 return
             self.state = MemberState.LEAVING
             telling = self._telling
@@ -265,6 +265,12 @@ class AnyMembership(CoordinatorCalls, ABC):
                 await self._return_everything(reason)
             finally:
                 await self._depart(reason, for_good=for_good)
+
+    async def _ended(self, rounds: asyncio.Task[None] | None) -> None:
+        """Let somebody who has failed say goodbye."""
+        if rounds is not None and rounds is not asyncio.current_task():
+            await asyncio.wait({rounds}, timeout=FAREWELL)
+            await self._stop(rounds)
 
     async def close(self) -> None:
         """Leave, with a static member's place kept, and end."""
