@@ -14,7 +14,8 @@ import asyncio
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from karrow.errors import CallbackError, StateError
@@ -68,25 +69,29 @@ class Listeners:
             return
         about = sorted(partitions)
         async with self._turn:
-            self._engine.is_listening = True
-            try:
-                if self.in_thread:
-                    await self._as_errand(lambda: self._call(name, listener, about))
-                else:
-                    await self._awaited(name, listener, about)
-            finally:
-                self._engine.is_listening = False
+            if self.in_thread:
+                await self._as_errand(lambda: self._call(name, listener, about))
+            else:
+                await self._awaited(name, listener, about)
 
     async def _awaited(self, name: str, listener: Rebalanced, about: list[TopicPartition]) -> None:
-        self._caller = asyncio.current_task()
+        with self._called_by(asyncio.current_task()):
+            try:
+                answer = self._call(name, listener, about)
+                if inspect.isawaitable(answer):
+                    await answer
+            except Exception as error:  # noqa: BLE001 - the application's own
+                self._report(name, error)
+
+    @contextmanager
+    def _called_by(self, caller: threading.Thread | asyncio.Task[Any] | None) -> Iterator[None]:
+        self._caller = caller
+        self._engine.is_listening = True
         try:
-            answer = self._call(name, listener, about)
-            if inspect.isawaitable(answer):
-                await answer
-        except Exception as error:  # noqa: BLE001 - the application's own
-            self._report(name, error)
+            yield
         finally:
             self._caller = None
+            self._engine.is_listening = False
 
     def _call(self, name: str, listener: Rebalanced, about: list[TopicPartition]) -> object:
         try:
@@ -127,11 +132,8 @@ class Listeners:
     def run_errands(self) -> None:
         """Do what waits for the application's thread, which is this one."""
         while self._errands:
-            self._caller = threading.current_thread()
-            try:
+            with self._called_by(threading.current_thread()):
                 self._errands.popleft()()
-            finally:
-                self._caller = None
 
     def refuse_here(self, what: str) -> None:
         """Refuse to a listener what would wait for it."""
