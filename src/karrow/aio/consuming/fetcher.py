@@ -117,6 +117,8 @@ class Fetcher(Calls):
         self._refreshing: asyncio.Task[None] | None = None
         self._stale: set[str] = set()
         self._is_closed = False
+        # Whether a partition may have to be asked of another broker than before.
+        self._is_other = False
         self.waits_for_room = False
 
     # ---- who is asked
@@ -125,7 +127,7 @@ class Fetcher(Calls):
         """Positions, room or leaders are other than before: look again."""
         if self._is_closed:
             return
-        self.waits_for_room = False
+        self.waits_for_room = self._is_other = False
         fetchable = self._fetchable()
         for broker_id in {self._broker_of(fetch) for fetch in fetchable}:
             if broker_id is not None and broker_id not in self._workers:
@@ -238,6 +240,8 @@ class Fetcher(Calls):
                     is_news = await self._fetch(broker_id, MAIN, session, wanted)
                 finally:
                     del self._away[broker_id]
+                if self._is_other:
+                    self.changed()
                 if broker_id in self._asides:
                     await asyncio.wait([self._asides[broker_id]], timeout=2 * PATIENCE)
                 if not is_news and time.monotonic() - began < PATIENCE:
@@ -453,6 +457,7 @@ class Fetcher(Calls):
         if item.preferred_read_replica >= 0:
             until = time.monotonic() + self._config.metadata_max_age
             self.positions.prefer(asked, item.preferred_read_replica, until)
+            self._is_other = True
         self._keep(asked, item)
 
     def _keep(self, asked: Fetch, item: Any) -> None:
@@ -486,6 +491,7 @@ class Fetcher(Calls):
 
     def _refused(self, asked: Fetch, error: KarrowError, broker_id: int) -> None:
         if isinstance(error, OffsetOutOfRange):
+            self._is_other |= asked.replica is not None
             if self.positions.out_of_range(asked):
                 self._on_out_of_range(asked)
             return
@@ -498,6 +504,7 @@ class Fetcher(Calls):
         """A fetch came to nothing: what it asked for rests, and its leaders are doubted."""
         now = time.monotonic()
         asked = list(asked)
+        self._is_other = True
         known = {type(self.troubles.get(one.partition)) for one in asked}
         if not _is_passing(error) and type(error) not in known:
             self._inbox.fail(error)
