@@ -198,9 +198,16 @@ def test_wrong_answer_is_a_crash(broker: Broker, notes: Notes, answer: object) -
     assert (TOPIC, 0) not in committed(broker)
 
 
-# Damage; of one partition, so that the first answer is the damaged one.
+# Damage, of one batch in one partition, so that it is what the first answer has.
 
 ONE = [(TOPIC, 0)]
+
+
+def put_damaged(broker: Broker, *values: bytes) -> None:
+    """Store values in one batch, which is damaged when it is read for the first time."""
+    with karrow.Client(broker.bootstrap) as client:
+        client.produce(TOPIC, values, partition=0)
+    broker.corrupt("Fetch", times=1)
 
 
 def test_damage_is_handed_to_the_handler_which_may_go_on(broker: Broker, notes: Notes) -> None:
@@ -208,22 +215,20 @@ def test_damage_is_handed_to_the_handler_which_may_go_on(broker: Broker, notes: 
         def handle_damage(self, error: CorruptRecordError) -> None:
             self.notes.add("damage", error.context["partition"], error.offset)
 
-    put(broker, [0])
-    put(broker, [1])
-    broker.corrupt("Fetch", times=1)
+    put_damaged(broker, b"0", b"1")
     with group_of(broker, Lenient, notes, partitions=ONE, batch_records=1) as group:
         until(lambda: notes.of("damage"))
         put(broker, [2])
         until(lambda: 2 in notes.values())
         assert group.health().state is not HealthState.DEGRADED
-    assert notes.of("damage")[0][0] == 0
+    assert notes.of("damage") == [(0, 0)]
+    assert notes.values() == [2]
 
 
 def test_damage_that_nobody_handles_is_a_crash_that_reads_again(
     broker: Broker, notes: Notes
 ) -> None:
-    put(broker, range(3))
-    broker.corrupt("Fetch", times=1)
+    put_damaged(broker, b"0", b"1", b"2")
     with group_of(broker, Noting, notes, partitions=ONE):
         until(lambda: notes.values() == [0, 1, 2])
     assert notes.of("setup").count(0) == 2
@@ -234,8 +239,7 @@ def test_stop_from_handle_damage(broker: Broker, notes: Notes) -> None:
         async def handle_damage(self, error: CorruptRecordError) -> Stop:
             return Stop("damaged")
 
-    put(broker, range(3))
-    broker.corrupt("Fetch", times=1)
+    put_damaged(broker, b"0", b"1", b"2")
     with group_of(broker, Strict, notes, partitions=ONE) as group:
         assert group.wait(10) == karrow.Ending(EndReason.HANDLER, "damaged")
 

@@ -255,6 +255,24 @@ def test_missing_right_ends_the_group(broker: Broker, notes: Notes, api: str) ->
     broker.clear_faults()
 
 
+@pytest.mark.parametrize(
+    ("refusal", "attempts"), [("COORDINATOR_NOT_AVAILABLE", 6), ("GROUP_MAX_SIZE_REACHED", 1)]
+)
+def test_group_that_cannot_be_joined(
+    broker: Broker, notes: Notes, monkeypatch: pytest.MonkeyPatch, refusal: str, attempts: int
+) -> None:
+    monkeypatch.setattr("karrow.aio.groups.member.JOIN_PAUSE", 0.01)
+    monkeypatch.setattr("karrow.aio.groups.member.LONGEST_JOIN_PAUSE", 0.02)
+    broker.fail("JoinGroup", refusal, times=1000)
+    group = group_of(broker, Noting, notes, **QUICK)
+    group.start()
+    with pytest.raises(GroupEnded, match=f"join_failed .*{refusal}") as raised:
+        group.wait(10)
+    broker.clear_faults()
+    assert raised.value.reason == EndReason.JOIN_FAILED
+    assert [one.api for one in broker.requests].count("JoinGroup") == attempts
+
+
 def test_offset_that_is_nowhere_ends_the_group(broker: Broker, notes: Notes) -> None:
     group = group_of(broker, Noting, notes, start="none", **QUICK)
     group.start()

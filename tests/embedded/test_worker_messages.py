@@ -92,9 +92,9 @@ def test_messages_without_a_callback(
 ) -> None:
     with group_of(broker, Noting, notes) as group:
         until(lambda: group.worker((TOPIC, 1)))
-        with pytest.raises(NotImplementedError, match="Noting has no handle_call"):
+        with pytest.raises(StateError, match="Noting has no handle_call"):
             group.call((TOPIC, 1), 1)
-        with pytest.raises(NotImplementedError, match="Noting has no handle_cast"):
+        with pytest.raises(StateError, match="Noting has no handle_cast"):
             group.cast((TOPIC, 1), 1)
         with caplog.at_level(logging.ERROR, "karrow.workers"):
             group.info((TOPIC, 1), "hello")

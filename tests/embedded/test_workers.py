@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -214,6 +215,20 @@ def test_stop_finishes_the_callback_and_leaves_what_waits(broker: Broker, notes:
     assert committed(broker)[TOPIC, 0] == 1
 
 
+def test_stop_in_the_middle_of_everything(broker: Broker, notes: Notes) -> None:
+    """Commits, fetches and callbacks are under way: none of them keeps the group from its end."""
+    for partition in range(4):
+        put(broker, range(2000), partition)
+    options: dict[str, Any] = {"batch_records": 10, "commit_threshold": 10, "max_wait": 0.01}
+    for number in range(10):
+        with group_of(broker, AsyncNoting, notes, group=f"{number}", **options):
+            until(lambda: len(notes.values()) > 100)
+        handled = Counter(partition for partition, _ in notes.of("record"))
+        stored = committed(broker, f"{number}")
+        assert {where: handled[where[1]] for where in stored} == stored
+        notes.entries.clear()
+
+
 def test_place_of_a_group_that_read_nothing_is_kept(broker: Broker, notes: Notes) -> None:
     put(broker, range(3))
     with group_of(broker, Noting, notes, start="latest", commit_interval=0.05):
@@ -318,6 +333,7 @@ def test_slow_partition_holds_up_nobody(broker: Broker, notes: Notes) -> None:
         assert {partition for partition, _ in notes.of("record")} == {1, 2, 3}
         worker = until(lambda: group.worker((TOPIC, 0)))
         assert (worker.state, worker.callback) == ("busy", "handle_records")
+        assert group.health().is_ok
         go_on.set()
         until(lambda: len(notes.values()) == 80)
 
@@ -333,8 +349,8 @@ def test_introspection(broker: Broker, notes: Notes) -> None:
     assert (group.state, group.ending) == ("new", None)
     assert group.health().state is HealthState.WAITING
     with group:
-        until(lambda: group.active)
-        assert group.state == "running"
+        until(lambda: [worker.state for worker in group.workers] == ["waiting"] * 4)
+        assert (group.active, group.state) == (True, "running")
         assert group.worker((TOPIC, 3)) == group.workers[3]
         assert group.worker((TOPIC, 4)) is None
         assert group.generation is not None
@@ -416,9 +432,9 @@ def test_handler_needs_no_broker() -> None:
     assert handler.handle_records([record]) is Commit.ASYNC
     handler.done(record)
     assert notes.values() == [7]
-    with pytest.raises(NotImplementedError, match="Noting has no handle_call"):
+    with pytest.raises(StateError, match="Noting has no handle_call"):
         handler.handle_call(1)
-    with pytest.raises(NotImplementedError, match="Noting has no handle_cast"):
+    with pytest.raises(StateError, match="Noting has no handle_cast"):
         handler.handle_cast(1)
     assert handler.handle_info(1) is None
 
@@ -468,6 +484,23 @@ def test_spans_of_processing(broker: Broker, notes: Notes) -> None:
         "result": "ok",
     }
     assert ends[2].fields["kind"] == "ValueError"
+
+
+def test_worker_with_enough_to_do_is_well(broker: Broker, notes: Notes) -> None:
+    go_on = threading.Event()
+
+    class Busy(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            self.note(records)
+            go_on.wait(10)
+
+    put(broker, range(10))
+    with group_of(broker, Busy, notes, partitions=[(TOPIC, 0)], batch_records=1) as group:
+        until(lambda: group.health().is_ok and notes.values())
+        time.sleep(0.1)
+        assert group.health().is_ok
+        assert notes.values() == [0]
+        go_on.set()
 
 
 # Without sharing.

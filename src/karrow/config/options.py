@@ -284,6 +284,9 @@ class WorkerOptions(ConsumerOptions, total=False):
     max_seconds: float | timedelta
     """The time in which restarts are counted."""
 
+    join_attempts: int
+    """How many attempts to join the group may fail in a row; then the workers end."""
+
     batch_records: int | None
     """How many records a callback is given; None is max_poll_records, or all that came."""
 

@@ -62,6 +62,12 @@ class WorkerConfig(ConsumerConfig):
         unit="seconds",
         above=0,
     )
+    join_attempts: int = option(
+        6,
+        doc="How many attempts to join the group may fail in a row; then the workers end.",
+        unit="count",
+        minimum=1,
+    )
     batch_records: int | None = option(
         None,
         doc="How many records a callback is given; None is max_poll_records, or all that came.",

@@ -422,8 +422,10 @@ async def _tamed(awaitable: Awaitable[Any]) -> Any:
 
 
 async def _in_time(awaitable: Awaitable[Any], seconds: float) -> bool:
+    # Before Python 3.12 wait_for may swallow that somebody cancels it.
     try:
-        await asyncio.wait_for(awaitable, seconds)
+        async with asyncio.timeout(seconds):
+            await awaitable
     except TimeoutError:
         return False
     return True

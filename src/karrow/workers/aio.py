@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 from karrow import events
 from karrow.aio.client import AsyncClient
 from karrow.aio.consumer import AsyncConsumer
-from karrow.config import WorkerConfig
+from karrow.config import ClientConfig, ConsumerConfig, WorkerConfig
 from karrow.errors import ConfigError, RequestTimeout, StateError
 from karrow.types import Health, HealthState, TopicPartition
 from karrow.workers.crew import Crew
 from karrow.workers.ending import Ending, EndReason, ending_for
-from karrow.workers.handler import Handler, reads_batches
+from karrow.workers.handler import Handler, missing, reads_batches
 from karrow.workers.mailbox import Message
 
 if TYPE_CHECKING:
@@ -111,11 +111,8 @@ class AsyncWorkerGroup:
         **options: Unpack[WorkerOptions],
     ) -> None:
         reads_batches(handler)
-        given: dict[str, Any] = {**options}
-        if bootstrap is not None and not isinstance(bootstrap, AsyncClient):
-            given["bootstrap"] = bootstrap
-        self.config = _config(config, given)
         self._client = bootstrap if isinstance(bootstrap, AsyncClient) else None
+        self.config = _config(bootstrap, config, options)
         self._handler = handler
         self._arguments = {} if arguments is None else dict(arguments)
         self._topics = _names(topics)
@@ -139,7 +136,11 @@ class AsyncWorkerGroup:
             on_revoked=self._revoked,
             on_lost=self._lost,
         )
-        return AsyncConsumer(self._client, *self._topics, config=config)
+        if self._client is None:
+            return AsyncConsumer(None, *self._topics, config=config)
+        own = ConsumerConfig.describe().keys() - ClientConfig.describe().keys()
+        options: dict[str, Any] = {name: getattr(config, name) for name in own}
+        return AsyncConsumer(self._client, *self._topics, **options)
 
     # ---- its life
 
@@ -172,7 +173,8 @@ class AsyncWorkerGroup:
         if self._task is None and self.ending is None:
             raise StateError("the group of workers was not started")
         try:
-            ending = await asyncio.wait_for(self._ended(), timeout)
+            async with asyncio.timeout(timeout):
+                ending = await self._ended()
         except TimeoutError:
             return None
         ending.check()
@@ -237,6 +239,8 @@ class AsyncWorkerGroup:
             await self._consumer.assign(self._partitions)
         else:
             self._consumer.begin()
+        if self._consumer.membership is not None:
+            self._consumer.membership.join_attempts = self.config.join_attempts
 
     async def _quietly(self, step: Coroutine[Any, Any, None]) -> None:
         """A step towards the end; the next one is taken in any case."""
@@ -296,7 +300,7 @@ class AsyncWorkerGroup:
 
     def _require(self, callback: str) -> None:
         if not self._handler.has(callback):
-            raise NotImplementedError(f"{self._handler.__name__} has no {callback}")
+            raise missing(self._handler, callback)
 
     def _actor(self, target: Target) -> Actor:
         partition = target.partition if isinstance(target, Worker) else TopicPartition(*target)
@@ -359,27 +363,34 @@ class AsyncWorkerGroup:
 
     def health(self) -> Health:
         """How it is doing: ok, waiting, degraded or dead, why, and since when."""
-        state, reason = self._condition()
-        last = self._health
-        since = last.since if state is last.state else time.time()
+        state, reason = next(self._conditions())
+        since = self._health.since if state is self._health.state else time.time()
         self._health = Health(state, reason, since)
         return self._health
 
-    def _condition(self) -> tuple[HealthState, str]:
+    def _conditions(self) -> Iterator[tuple[HealthState, str]]:
+        """What is to be said of the group, the worst first."""
         if self.ending is not None:
-            return HealthState.DEAD, f"the workers have ended: {self.ending.reason}"
+            yield HealthState.DEAD, f"the workers have ended: {self.ending.reason}"
         if self._task is None:
-            return HealthState.WAITING, "the workers were not started"
+            yield HealthState.WAITING, "the workers were not started"
         for actor in self._crew.feed.stuck:
             seconds = actor.busy_for(time.monotonic())
             text = f"{actor.callback} of {actor.partition} takes {seconds:.0f} s by now"
-            return HealthState.DEGRADED, text
+            yield HealthState.DEGRADED, text
         for partition, error in self._crew.crashes.items():
-            return HealthState.DEGRADED, f"{partition} was restarted after {error!r}"
+            yield HealthState.DEGRADED, f"{partition} was restarted after {error!r}"
         if self._crew.storing.trouble is not None:
-            return HealthState.DEGRADED, str(self._crew.storing.trouble)
+            yield HealthState.DEGRADED, str(self._crew.storing.trouble)
         found = self._consumer.health()
-        return found.state, found.reason
+        if found.state is HealthState.WAITING and self._has_enough():
+            yield HealthState.OK, ""
+        yield found.state, found.reason
+
+    def _has_enough(self) -> bool:
+        """Whether every worker has records to work on, so that none are fetched."""
+        partitions = self._consumer.assignment
+        return bool(partitions) and set(self._consumer.paused) >= set(partitions)
 
     # ---- as a block of code
 
@@ -398,8 +409,15 @@ class AsyncWorkerGroup:
         )
 
 
-def _config(config: WorkerConfig | None, given: Mapping[str, Any]) -> WorkerConfig:
-    made = WorkerConfig.make(config, given)
+def _config(
+    bootstrap: Servers | AsyncClient | None,
+    config: WorkerConfig | None,
+    options: Mapping[str, Any],
+) -> WorkerConfig:
+    if isinstance(bootstrap, AsyncClient):
+        made = WorkerConfig.for_open_client(bootstrap.config, config, options)
+    else:
+        made = WorkerConfig.for_servers(bootstrap, config, options)
     for name in LISTENERS:
         if getattr(made, name) is not None:
             raise ConfigError(f"{name}: workers listen themselves", hint="have setup and teardown")

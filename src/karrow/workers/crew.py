@@ -11,14 +11,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from karrow import events
-from karrow.errors import KarrowError
+from karrow.errors import StateError
 from karrow.workers.actor import Actor
 from karrow.workers.ending import Ending, EndReason, ending_for
 from karrow.workers.feeding import Feed
@@ -178,12 +177,14 @@ class Crew:
             return False
         partition = actor.partition
         self.crashes[partition] = error
-        with contextlib.suppress(KarrowError):
+        try:
             self.feed.hold(partition)
             await self.storing.at_last([partition])
             if not actor.is_ending:
                 actor.mailbox.drop_data()
                 self.feed.go_back(partition)
+        except StateError:  # the partition is gone, which the crew is about to hear
+            return False
         return not actor.is_ending
 
     def _report(self, actor: Actor, callback: str, error: Exception) -> None:

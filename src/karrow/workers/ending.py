@@ -34,13 +34,15 @@ class EndReason(StrEnum):
     AUTH = "auth"
     """The broker refused the credentials, or a right is missing."""
     JOIN_FAILED = "join_failed"
-    """The group could not be joined, attempt after attempt."""
+    """The group could not be joined in ``join_attempts``, or refuses the member for good."""
     ERROR = "error"
     """Anything else that will not pass."""
 
 
 EndReason.__module__ = "karrow"
 ORDERLY = frozenset({EndReason.STOPPED, EndReason.HANDLER})
+# The requests that make a member.
+JOINING = frozenset({"JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,13 @@ def ending_for(error: Exception) -> Ending:
         return Ending(EndReason.FENCED, error=error)
     if any(isinstance(one, AuthenticationError | AuthorizationError) for one in kinds):
         return Ending(EndReason.AUTH, error=error)
-    if any(isinstance(one, GroupJoinFailed) for one in kinds):
+    if any(isinstance(one, GroupJoinFailed) or _is_of_joining(one) for one in kinds):
         return Ending(EndReason.JOIN_FAILED, error=error)
     return Ending(EndReason.ERROR, error=error)
+
+
+def _is_of_joining(error: BaseException) -> bool:
+    return isinstance(error, KarrowError) and error.context.get("api") in JOINING
 
 
 def is_final(error: KarrowError) -> bool:

@@ -5,8 +5,7 @@ Rules:
   with ``fetch_interval``, some time after it is through.
 - The consumer is asked all the time, so that its group sees a member that is alive. A callback that
   takes longer than ``max_poll_interval`` makes it a member that is stuck, as in a loop without
-  workers: nothing is asked any more, the group goes on without it, and it joins again when the
-  callback is through.
+  workers: it leaves, nothing is asked any more, and it joins again when the callback is through.
 - What the consumer has passed over because nobody is to see it counts as handled when its worker
   has nothing to do.
 """
@@ -40,6 +39,8 @@ POLL = 0.5
 POLL_SHARE = 1 / 4
 # How often a stuck worker is looked at.
 STUCK_PAUSE = 0.1
+# How often it is looked for what was passed over.
+PASSING = 0.5
 # The columns that tell where a batch is from.
 PLACE = ("topic", "partition", "offset")
 _place = attrgetter("topic", "partition")
@@ -81,6 +82,7 @@ class Feed:
         self._in_batches = in_batches
         self._poll_time = min(POLL, POLL_SHARE * config.max_poll_interval)
         self._paused: set[TopicPartition] = set()
+        self._pass_at = 0.0
         # Those that were told of: since when they are in their callback.
         self._stuck: dict[Actor, float] = {}
 
@@ -160,6 +162,10 @@ class Feed:
             return None
 
     def _pass_over(self) -> None:
+        now = time.monotonic()
+        if now < self._pass_at:
+            return
+        self._pass_at = now + PASSING
         for partition, actor in self._workers.actors.items():
             if actor.is_clear:
                 position = self._position(partition)
@@ -215,20 +221,21 @@ class Feed:
     # ---- workers that are stuck
 
     async def _until_unstuck(self) -> None:
-        while self._find_stuck() and self._consumer.membership is not None:
+        while self._find_stuck() and self._consumer.membership is not None:  # noqa: ASYNC110 - a look
             await asyncio.sleep(STUCK_PAUSE)
-            self._workers.match()
 
     def _find_stuck(self) -> list[Actor]:
         now, most = time.monotonic(), self._config.max_poll_interval
         found = {actor: actor.since for actor in self._workers.busy() if actor.busy_for(now) > most}
         for actor, since in found.items():
             if self._stuck.get(actor) != since:
-                self._tell(actor, now)
+                self._give_up_on(actor, now)
         self._stuck = found
         return list(found)
 
-    def _tell(self, actor: Actor, now: float) -> None:
+    def _give_up_on(self, actor: Actor, now: float) -> None:
+        if self._consumer.membership is not None:
+            self._consumer.membership.idle()
         topic, partition = actor.partition
         events.emit(
             "worker.stuck",

@@ -71,8 +71,13 @@ class WorkerGroup:
         )
         self._pid = os.getpid()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it was made in this process, and not before a fork."""
+        return self._pid == os.getpid()
+
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if self._pid != os.getpid():
+        if not self.is_here:
             coroutine.close()
             raise StateError("the workers belong to another process", hint="make a group here")
         return run(coroutine, "AsyncWorkerGroup")
@@ -104,7 +109,7 @@ class WorkerGroup:
         return self._run(self._twin.wait(timeout))
 
     def ask_to_stop(self) -> None:
-        """Begin to stop, without waiting for it; may be called by a signal's handler."""
+        """Begin to stop, without waiting for it."""
         background().loop.call_soon_threadsafe(self._twin.ask_to_stop)
 
     def abandon(self) -> None:
@@ -286,5 +291,5 @@ def _say_farewell() -> None:
 def _stop_all() -> None:
     """The interpreter ends: what is done is committed, and the groups are left."""
     for group in list(_open_groups):
-        if group.state is not GroupState.ENDED:
+        if group.is_here and group.state is not GroupState.ENDED:
             group.stop()

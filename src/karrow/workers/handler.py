@@ -16,6 +16,8 @@ A handler can be tried without a broker: make one, and call it with ``karrow.Rec
     3
 """
 
+# ruff: noqa: ARG002 - callbacks are there to be overridden
+
 from __future__ import annotations
 
 import logging
@@ -24,7 +26,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from karrow.errors import ConfigError, CorruptRecordError
+from karrow.errors import ConfigError, CorruptRecordError, StateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,11 +96,11 @@ class Handler:
 
     def handle_records(self, records: Sequence[Record]) -> Handled | Awaitable[Handled]:
         """Handle some records of the partition, in order; None is Commit.ASYNC."""
-        raise NotImplementedError(f"{type(self).__name__} has no handle_records")
+        raise missing(type(self), "handle_records")
 
     def handle_batch(self, batch: pa.RecordBatch) -> Handled | Awaitable[Handled]:
         """Handle some records of the partition as Arrow columns; None is Commit.ASYNC."""
-        raise NotImplementedError(f"{type(self).__name__} has no handle_batch")
+        raise missing(type(self), "handle_batch")
 
     def handle_damage(self, error: CorruptRecordError) -> Told | Awaitable[Told]:
         """A batch of the partition cannot be read; returning goes on behind it."""
@@ -106,11 +108,11 @@ class Handler:
 
     def handle_call(self, message: Any) -> Any:
         """Answer ``call`` from outside; what is raised is raised there."""
-        raise NotImplementedError(f"{type(self).__name__} has no handle_call")
+        raise missing(type(self), "handle_call")
 
     def handle_cast(self, message: Any) -> Told | Awaitable[Told]:
         """Take a message of ``cast`` from outside."""
-        raise NotImplementedError(f"{type(self).__name__} has no handle_cast")
+        raise missing(type(self), "handle_cast")
 
     def handle_info(self, message: Any) -> Told | Awaitable[Told]:
         """Take a message of ``info`` from outside."""
@@ -128,6 +130,11 @@ class Handler:
     def has(cls, callback: str) -> bool:
         """Whether a subclass has a callback of its own."""
         return getattr(cls, callback) is not getattr(Handler, callback)
+
+
+def missing(handler: type[Handler], callback: str) -> StateError:
+    """The error of asking for a callback that a handler does not have."""
+    return StateError(f"{handler.__name__} has no {callback}", hint="write one")
 
 
 def reads_batches(handler: object) -> bool:

@@ -61,7 +61,8 @@ class Storing:
         """Store what is done, from time to time and whenever that is much."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._much.wait(), self._config.commit_interval)
+                async with asyncio.timeout(self._config.commit_interval):
+                    await self._much.wait()
             self._much.clear()
             with contextlib.suppress(KarrowError):
                 await self.store()

@@ -29,6 +29,8 @@ def caused(cause: Exception) -> errors.CommitFailed:
             EndReason.AUTH,
         ),
         (errors.GroupJoinFailed("six times"), EndReason.JOIN_FAILED),
+        (errors.InconsistentGroupProtocol(api="JoinGroup"), EndReason.JOIN_FAILED),
+        (errors.GroupAuthorizationFailed(api="JoinGroup"), EndReason.AUTH),
         (errors.OffsetOutOfRange(), EndReason.ERROR),
         (ValueError("ours"), EndReason.ERROR),
     ],
