@@ -107,6 +107,7 @@ class Fetcher(Calls):
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._signals: dict[int, asyncio.Event] = {}
         self._asides: dict[int, asyncio.Task[None]] = {}
+        self._busy_asides: set[int] = set()
         # Since when the worker of a broker has had a fetch under way.
         self._away: dict[int, float] = {}
         self._asked: dict[TopicPartition, int] = {}
@@ -127,19 +128,22 @@ class Fetcher(Calls):
         """Positions, room or leaders are other than before: look again."""
         if self._is_closed:
             return
-        self.waits_for_room = self._is_other = False
-        fetchable = self._fetchable()
-        for broker_id in {self._broker_of(fetch) for fetch in fetchable}:
+        self._is_other = False
+        for broker_id in {self._broker_of(fetch) for fetch in self._fetchable()}:
             if broker_id is not None and broker_id not in self._workers:
                 self._signals[broker_id] = asyncio.Event()
                 self._workers[broker_id] = asyncio.create_task(
                     self._serve(broker_id), name=f"karrow fetch {broker_id}"
                 )
+        self.made_room()
+
+    def made_room(self) -> None:
+        """The application has taken data: have every worker look again what it may ask for."""
+        self.waits_for_room = False
         for broker_id in self._away.keys() - self._asides.keys():
-            if any(self._is_wanted(fetch, broker_id) for fetch in fetchable):
-                self._asides[broker_id] = asyncio.create_task(
-                    self._serve_aside(broker_id), name=f"karrow fetch {broker_id} aside"
-                )
+            self._asides[broker_id] = asyncio.create_task(
+                self._serve_aside(broker_id), name=f"karrow fetch {broker_id} aside"
+            )
         for signal in self._signals.values():
             signal.set()
 
@@ -242,7 +246,7 @@ class Fetcher(Calls):
                     del self._away[broker_id]
                 if self._is_other:
                     self.changed()
-                if broker_id in self._asides:
+                if broker_id in self._busy_asides:
                     await asyncio.wait([self._asides[broker_id]], timeout=2 * PATIENCE)
                 if not is_news and time.monotonic() - began < PATIENCE:
                     await self._wait(signal, PATIENCE)
@@ -257,11 +261,13 @@ class Fetcher(Calls):
         try:
             began = self._away.get(broker_id, 0.0)
             await asyncio.sleep(max(began + PATIENCE - time.monotonic(), 0.0))
-            while broker_id in self._away and (wanted := self._wanted(broker_id)):
+            self._busy_asides.add(broker_id)
+            while self._away.get(broker_id) == began and (wanted := self._wanted(broker_id)):
                 await self._fetch(broker_id, ASIDE, FetchSession(enabled=False), wanted)
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
             self._broke(error)
         finally:
+            self._busy_asides.discard(broker_id)
             del self._asides[broker_id]
 
     def _broke(self, error: Exception) -> None:
