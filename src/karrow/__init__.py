@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from karrow.aio.admin import AsyncAdmin as AsyncAdmin
     from karrow.aio.client import AsyncClient as AsyncClient
     from karrow.aio.consumer import AsyncConsumer as AsyncConsumer
+    from karrow.aio.groups.assignors import custom_assignor as custom_assignor
     from karrow.aio.producer import AsyncProducer as AsyncProducer
     from karrow.aio.producing.bulk import BulkDelivery as BulkDelivery
     from karrow.aio.producing.stats import BrokerStats as BrokerStats
@@ -201,6 +202,7 @@ __all__ = [
     "WorkerState",
     "__version__",
     "config",
+    "custom_assignor",
     "errors",
     "events",
     "read_arrow",
@@ -234,6 +236,7 @@ _HOMES = {
     "CommitId": "karrow.workers.manual",
     "Consumer": "karrow.sync.consumer",
     "ConsumerConfig": "karrow.config",
+    "custom_assignor": "karrow.aio.groups.assignors",
     "Delivery": "karrow.aio._delivery",
     "Ending": "karrow.workers.ending",
     "EndReason": "karrow.workers.ending",

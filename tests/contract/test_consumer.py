@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -251,7 +252,7 @@ def test_lag_and_watermarks_and_times(any_kafka: AnyKafka) -> None:
         reader.pause(*reader.assignment)
         lag = reader.lag()
         assert set(lag) == {(topic, 0), (topic, 1)}
-        assert reader.watermarks((topic, 0)) == (0, 9)
+        assert reader.watermarks() == {(topic, 0): (0, 9), (topic, 1): (0, 9)}
         assert sum(lag.values()) == 18 - sum(reader.position(one) or 0 for one in lag)
         past = reader.offsets_for_times({(topic, 0): "-1h", (topic, 1): "latest"})
         assert {one: found.offset for one, found in past.items()} == {(topic, 0): 0, (topic, 1): 9}
@@ -262,18 +263,20 @@ def test_partitions_and_topics_that_come_later_are_read(any_kafka: AnyKafka) -> 
     first = any_kafka.create_topic(f"{prefix}-a")
     fill(any_kafka, first, [0], 1)
     pattern = re.compile(f"{prefix}-.*")
-    with consumer(any_kafka, pattern, metadata_max_age=0.3) as reader:
-        take(reader, 1)
+    # Also with "latest": what comes later is new as a whole.
+    with consumer(any_kafka, pattern, start="latest", metadata_max_age=0.3) as reader:
+        until(lambda: reader.poll(0.05) or reader.health().is_ok)
         second = any_kafka.create_topic(f"{prefix}-b")
         fill(any_kafka, second, [0], 1)
         with karrow.Admin(any_kafka.bootstrap) as admin:
             admin.create_partitions({first: 2})
-        until(lambda: reader.poll(0.1) or len(reader.assignment) == 3)
         fill(any_kafka, first, [1])
-        seen: set[tuple[str, int]] = {(second, 0)}
-        until(
-            lambda: seen.update((r.topic, r.partition) for r in reader.poll(0.1)) or len(seen) > 2
-        )
+        found = take(reader, 3)
+        assert {(one.topic, one.value) for one in found} == {
+            (second, b"0-0"),
+            (first, b"0-1"),
+            (first, b"1-1"),
+        }
         assert reader.subscription == (first, second)
 
 
@@ -298,7 +301,7 @@ def test_what_was_committed_is_not_read_again(every_kafka: AnyKafka) -> None:
         ]
 
 
-@pytest.mark.parametrize("way", ["record", "batch", "nothing", "nowait"])
+@pytest.mark.parametrize("way", ["record", "list", "batch", "nothing", "nowait"])
 def test_commits_take_what_was_handed_out(any_kafka: AnyKafka, way: str) -> None:
     topic, group = filled(any_kafka, 10, 1), new_group()
     with consumer(any_kafka, topic, group=group, auto_commit=False) as reader:
@@ -309,6 +312,8 @@ def test_commits_take_what_was_handed_out(any_kafka: AnyKafka, way: str) -> None
             records = reader.poll(TIMEOUT, max_records=6)
             if way == "record":
                 reader.commit(records[-1])
+            elif way == "list":
+                reader.commit(records)
             elif way == "nothing":
                 reader.commit()
             else:
@@ -336,7 +341,7 @@ def test_automatic_commits_never_pass_what_is_done_with(any_kafka: AnyKafka) -> 
         return client.committed_offsets(group, [topic])[where].offset
 
     with karrow.Client(any_kafka.bootstrap) as client:
-        with pytest.raises(ZeroDivisionError), consumer(any_kafka, topic, **options) as reader:
+        with suppress(ZeroDivisionError), consumer(any_kafka, topic, **options) as reader:
             assert len(reader.poll(TIMEOUT, max_records=4)) == 4
             time.sleep(0.3)
             assert stored(client) in (None, 0)
@@ -352,6 +357,15 @@ def test_automatic_commits_never_pass_what_is_done_with(any_kafka: AnyKafka) -> 
         assert stored(client) == 6
 
 
+def test_work_that_came_to_nothing_is_read_again(any_kafka: AnyKafka) -> None:
+    topic = filled(any_kafka, 6, 1)
+    with consumer(any_kafka, topic, group=new_group(), auto_commit=False) as reader:
+        reader.commit(reader.poll(TIMEOUT, max_records=2))
+        assert len(reader.poll(TIMEOUT, max_records=3)) == 3
+        reader.seek_to_committed()
+        assert [one.offset for one in take(reader, 4)] == [2, 3, 4, 5]
+
+
 def test_offsets_are_stored_without_membership(any_kafka: AnyKafka) -> None:
     topic, group = filled(any_kafka, 10, 1), new_group()
     with consumer(any_kafka, group=group) as reader:
@@ -364,6 +378,18 @@ def test_offsets_are_stored_without_membership(any_kafka: AnyKafka) -> None:
         assert reader.poll(TIMEOUT)[0].offset == 4
 
 
+def test_a_mapping_says_where_partitions_begin_whatever_start_is(any_kafka: AnyKafka) -> None:
+    topic = filled(any_kafka, 3, 1)
+    with consumer(any_kafka, start="none") as reader:
+        reader.assign({(topic, 0): 1})
+        assert [one.offset for one in take(reader, 2)] == [1, 2]
+        reader.assign([(topic, 0)])
+    with consumer(any_kafka, start="none") as reader:
+        reader.assign([(topic, 0)])
+        with pytest.raises(errors.NoOffset, match="no committed offset"):
+            reader.poll(TIMEOUT)
+
+
 # Bad input.
 
 
@@ -374,6 +400,12 @@ def test_bad_input_is_refused_by_name(newest_kafka: AnyKafka) -> None:
         karrow.Consumer(bootstrap, "a b")
     with pytest.raises(errors.ConfigError, match="no pattern"):
         karrow.Consumer(bootstrap, "^(")
+    with karrow.Consumer(bootstrap, [topic]) as reader:
+        assert reader.subscription == (topic,)
+        with pytest.raises(errors.StateError, match="no partition is assigned"):
+            reader.seek_all("earliest")
+        with pytest.raises(errors.ConfigError, match="no partition"):
+            reader.pause("aa")  # type: ignore[arg-type]
     with karrow.Consumer(bootstrap) as reader:
         with pytest.raises(errors.StateError, match="read nothing"):
             reader.poll(0.1)
@@ -392,6 +424,10 @@ def test_bad_input_is_refused_by_name(newest_kafka: AnyKafka) -> None:
         lambda: next(reader.batches()),
         lambda: reader.subscribe(topic),
         lambda: reader.seek((topic, 0), 0),
+        lambda: reader.position((topic, 0)),
+        lambda: reader.partitions_for(topic),
+        reader.watermarks,
+        reader.lag,
         reader.commit,
     ):
         with pytest.raises(errors.StateError, match="closed"):
@@ -403,7 +439,7 @@ def test_a_partition_that_is_not_owned_cannot_be_committed(newest_kafka: AnyKafk
     topic = filled(newest_kafka, 3, 1)
     with consumer(newest_kafka, topic, group=new_group()) as reader:
         take(reader, 3)
-        with pytest.raises(errors.StateError, match="not assigned"):
+        with pytest.raises(errors.CommitFailed, match="not assigned"):
             reader.commit({(topic, 7): 1})
         with pytest.raises(errors.StateError, match="not assigned"):
             reader.seek((topic, 7), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
@@ -347,3 +348,30 @@ def test_health_tells_what_a_member_waits_for(any_kafka: AnyKafka, kind: dict[st
         health = consumer.health()
         assert (health.state, health.reason) == ("waiting", "all partitions are paused")
     assert consumer.health().state == "dead"
+
+
+def test_a_topic_that_is_missing_is_named(any_kafka: AnyKafka, kind: dict[str, Any]) -> None:
+    topic, name = filled(any_kafka, 2, 1), f"missing-{uuid.uuid4().hex[:8]}"
+    with karrow.Consumer(
+        any_kafka.bootstrap, topic, name, group=new_group(), start="earliest", **kind
+    ) as consumer:
+        assert len(take(consumer, 2)) == 2
+        until(lambda: consumer.health().state == "degraded")
+        assert name in consumer.health().reason
+
+
+def test_a_consumer_that_is_dropped_leaves_its_group(
+    any_kafka: AnyKafka, kind: dict[str, Any]
+) -> None:
+    topic, group = filled(any_kafka, 2, 1), new_group()
+    told: list[object] = []
+    consumer = karrow.Consumer(
+        any_kafka.bootstrap, topic, group=group, start="earliest", on_revoked=told.append, **kind
+    )
+    take(consumer, 2)
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del consumer
+        gc.collect()
+    with karrow.Admin(any_kafka.bootstrap) as admin:
+        until(lambda: not admin.describe_group(group).members)
+    assert told == []

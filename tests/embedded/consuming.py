@@ -119,4 +119,3 @@ class Notes:
     def kinds(self) -> list[str]:
         """What happened, without the partitions."""
         return [what for what, _ in self.told]
-

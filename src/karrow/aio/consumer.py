@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from karrow.aio._reading import AwaitedIteration
 from karrow.aio.client import AsyncClient, config_and_cluster
@@ -18,6 +17,7 @@ from karrow.aio.consuming.health import Watchdog
 from karrow.aio.consuming.listeners import Listeners
 from karrow.aio.consuming.member import Member
 from karrow.aio.consuming.offsets import Committed, as_offsets
+from karrow.aio.consuming.subscription import Topic as Topic
 from karrow.aio.consuming.subscription import subscribed
 from karrow.aio.consuming.taking import INLINE_BYTES, Taker
 from karrow.aio.consuming.watch import Watch
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from karrow.types import Health, OffsetLike, OffsetResult
 
 Key = tuple[str, int]
-Topic = str | re.Pattern[str]
 
 
 class AsyncConsumer(AwaitedIteration):
@@ -58,7 +57,7 @@ class AsyncConsumer(AwaitedIteration):
     def __init__(
         self,
         bootstrap: Servers | AsyncClient | None = None,
-        *topics: Topic,
+        *topics: Topic | Iterable[Topic],
         config: ConsumerConfig | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -116,10 +115,10 @@ class AsyncConsumer(AwaitedIteration):
             subscription=self._subscription,
         )
         self._joining = asyncio.create_task(member.join(), name="karrow join")
-        if self._subscription.needs_look:
+        if self._subscription.remote_pattern is None:
             self.watch.start(self._subscription, member.membership.rejoin)
 
-    async def subscribe(self, *topics: Topic) -> None:
+    async def subscribe(self, *topics: Topic | Iterable[Topic]) -> None:
         """Read these topics, or those that a pattern matches, and no others.
 
         A pattern is a compiled regular expression, or begins with ``^``; it is matched against
@@ -129,9 +128,11 @@ class AsyncConsumer(AwaitedIteration):
         wanted = subscribed(self.config, topics)
         if wanted.is_empty:
             raise ConfigError("subscribing to nothing", hint="name topics, or unsubscribe")
-        if self._member is not None and not wanted.needs_look and not self.watch.is_on:
+        if self._member is not None and wanted.pattern is None:
             self._subscription = wanted
             self._member.subscribe(wanted)
+            await self.watch.close()
+            self.watch.start(wanted, self._member.membership.rejoin)
             return
         await self.unsubscribe()
         self._subscription = wanted
@@ -157,12 +158,7 @@ class AsyncConsumer(AwaitedIteration):
         if isinstance(partitions, Mapping):
             places = {_partition(one): _place(place) for one, place in partitions.items()}
         await self._by_hand()
-        if keep:
-            self.engine.add(wanted)
-        else:
-            self.engine.assign(wanted)
-        for partition, place in places.items():
-            self.engine.seek(partition, place)
+        self.engine.assign(wanted, places, keep=keep)
 
     async def unassign(self, partitions: Iterable[Key] | None = None) -> None:
         """Read these partitions no more, or none at all."""
@@ -219,10 +215,29 @@ class AsyncConsumer(AwaitedIteration):
 
     def seek_all(self, place: OffsetLike, *partitions: Key) -> None:
         """Go on there in these partitions, or in all of them."""
-        self._require_open()
         spec = _place(place)
-        for partition in partitions or self.assignment:
-            self.engine.seek(_partition(partition), spec)
+        for partition in self._these(partitions):
+            self.engine.seek(partition, spec)
+
+    def seek_to_committed(self, *partitions: Key) -> None:
+        """Go back to what the group has stored, in these partitions or in all of them.
+
+        That is for work that came to nothing, such as a transaction that was aborted.
+        """
+        self.group_metadata()
+        for partition in self._these(partitions):
+            self.engine.rewind(partition)
+
+    def _these(self, partitions: Iterable[Key]) -> list[TopicPartition]:
+        """The partitions that are named, or all of them; there have to be some."""
+        self._require_open()
+        found = [_partition(one) for one in partitions] or list(self.assignment)
+        if not found:
+            raise StateError(
+                "no partition is assigned yet",
+                hint="subscribed partitions come while it is polled; assign() gives them at once",
+            )
+        return found
 
     def skip_damaged(self) -> tuple[TopicPartition, ...]:
         """Go on behind damage that was raised; gives the partitions that had stopped at it."""
@@ -249,28 +264,30 @@ class AsyncConsumer(AwaitedIteration):
 
     def position(self, partition: Key) -> int | None:
         """The offset that comes next; None while it is not known."""
+        self._require_committable()
         with self.engine.lock:
             self.engine.settle()
             return self.engine.positions[_partition(partition)].position
 
     async def partitions_for(self, topic: str) -> int:
         """How many partitions a topic has."""
+        self._require_open()
         return await self.engine.places.partitions_for(topic)
 
-    async def watermarks(self, partition: Key) -> tuple[int, int]:
-        """Where a partition begins and ends now, as far as the isolation lets read."""
-        where = _partition(partition)
-        first = await self.engine.places.list_offsets({where: "earliest"})
-        last = await self.engine.places.list_offsets(
-            {where: "latest"}, isolation=self.config.isolation
-        )
-        return first[where].offset or 0, last[where].offset or 0
+    async def watermarks(self, *partitions: Key) -> dict[TopicPartition, tuple[int, int]]:
+        """Where partitions begin and end now, as far as the isolation lets read; these, or all."""
+        wanted = self._these(partitions)
+        ask = self.engine.places.list_offsets
+        first = await ask(dict.fromkeys(wanted, "earliest"))
+        last = await ask(dict.fromkeys(wanted, "latest"), isolation=self.config.isolation)
+        return {one: (first[one].offset or 0, last[one].offset or 0) for one in wanted}
 
     async def lag(self) -> dict[TopicPartition, int]:
         """How many offsets are in front of every position, in one call.
 
         A partition that has no position yet counts from its committed offset, or as a whole.
         """
+        self._require_open()
         wanted = self.assignment
         if not wanted:
             return {}
@@ -305,6 +322,7 @@ class AsyncConsumer(AwaitedIteration):
         self, times: Mapping[Key, OffsetLike]
     ) -> dict[TopicPartition, OffsetResult]:
         """The first offset at or after a time; ``offset`` is None where nothing is that new."""
+        self._require_open()
         places = {_partition(one): _place(place) for one, place in times.items()}
         found = await self.engine.places.list_offsets(places, isolation=self.config.isolation)
         return {TopicPartition(*one): result for one, result in found.items()}
@@ -314,9 +332,10 @@ class AsyncConsumer(AwaitedIteration):
     async def commit(self, what: Committed = None) -> None:
         """Store offsets for the group, and wait until they are.
 
-        ``what`` is a record or an Arrow batch, which are done with, or offsets: a mapping of
-        partitions to the offset that comes next, or to (offset, metadata). None is everything that
-        was handed out.
+        ``what`` is a record, a list of them or an Arrow batch, which are done with, or offsets: a
+        mapping of partitions to the offset that comes next, or to (offset, metadata). None is
+        everything that was handed out. CommitFailed is raised where it could not be done, among
+        others for what was handed out and is another member's now.
 
         Example::
 
@@ -339,6 +358,7 @@ class AsyncConsumer(AwaitedIteration):
 
     def consumed(self) -> Mapping[Key, CommittedOffset]:
         """What ``commit()`` would store now."""
+        self._require_committable()
         return dict(self.commits.handed_out().items())
 
     async def committed(
@@ -426,6 +446,11 @@ class AsyncConsumer(AwaitedIteration):
     # ---- the end
 
     @property
+    def is_at_work(self) -> bool:
+        """Whether there is something that only ``close`` ends."""
+        return self._has_begun and not self.is_closed and not self.is_forked
+
+    @property
     def is_forked(self) -> bool:
         """Whether this process is a child of the one that made the consumer."""
         return self._pid != os.getpid()
@@ -485,21 +510,26 @@ class AsyncConsumer(AwaitedIteration):
         await self.end(is_done=kind is None)
 
     def __del__(self) -> None:
-        if getattr(self, "is_closed", True) or self.is_forked:
-            return
-        if self._cluster.has_connections:
+        if getattr(self, "_has_begun", False) and self.is_at_work:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, 2, source=self)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.config.client_id!r} of {self.config.bootstrap}>"
+        return f"<{type(self).__name__} {described(self.config)}>"
+
+
+def described(config: ConsumerConfig) -> str:
+    """Which consumer it is, for people."""
+    group = "" if config.group is None else f" in {config.group!r}"
+    return f"{config.client_id!r}{group}"
 
 
 def _partition(key: Key) -> TopicPartition:
-    try:
-        topic, number = key
-    except (TypeError, ValueError):
-        raise ConfigError(f"{key!r} is no partition", hint="give (topic, number)") from None
-    return TopicPartition(topic, number)
+    given: Any = key
+    if isinstance(given, tuple | list) and len(given) == len(("topic", "number")):
+        topic, number = given
+        if isinstance(topic, str) and isinstance(number, int):
+            return TopicPartition(topic, number)
+    raise ConfigError(f"{key!r} is no partition", hint="give (topic, number)")
 
 
 def _place(place: OffsetLike) -> OffsetSpec:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from karrow.aio._reading import UNLIMITED, Iteration
-from karrow.aio.consumer import AsyncConsumer, Key, Topic, counted
+from karrow.aio.consumer import AsyncConsumer, Key, Topic, counted, described
 from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.errors import StateError
 from karrow.sync.client import Client
-from karrow.sync.loop import background, run
+from karrow.sync.loop import at_exit, background, run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     )
 
 T = TypeVar("T")
+
+# How long the interpreter may take to leave the groups of consumers that nobody has closed.
+EXIT_WAIT = 3.0
 
 
 class Consumer(Iteration):
@@ -59,7 +64,7 @@ class Consumer(Iteration):
     def __init__(
         self,
         bootstrap: Servers | Client | None = None,
-        *topics: Topic,
+        *topics: Topic | Iterable[Topic],
         config: ConsumerConfig | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -71,6 +76,8 @@ class Consumer(Iteration):
         self._taker.inline_bytes = UNLIMITED
         self._iterate_over(self._taker)
         self._user: int | None = None
+        _open_consumers.add(self)
+        at_exit(_leave_all)
         self._has_begun = False
 
     # ---- threads
@@ -139,7 +146,7 @@ class Consumer(Iteration):
 
     # ---- what is read
 
-    def subscribe(self, *topics: Topic) -> None:
+    def subscribe(self, *topics: Topic | Iterable[Topic]) -> None:
         """Read these topics, or those that a pattern matches, and no others.
 
         A pattern is a compiled regular expression, or begins with ``^``; it is matched against
@@ -199,6 +206,13 @@ class Consumer(Iteration):
         """Go on there in these partitions, or in all of them."""
         self._on_loop(lambda: self._twin.seek_all(place, *partitions))
 
+    def seek_to_committed(self, *partitions: Key) -> None:
+        """Go back to what the group has stored, in these partitions or in all of them.
+
+        That is for work that came to nothing, such as a transaction that was aborted.
+        """
+        self._on_loop(lambda: self._twin.seek_to_committed(*partitions))
+
     def skip_damaged(self) -> tuple[TopicPartition, ...]:
         """Go on behind damage that was raised; gives the partitions that had stopped at it."""
         return self._on_loop(self._twin.skip_damaged)
@@ -224,9 +238,9 @@ class Consumer(Iteration):
         """How many partitions a topic has."""
         return self._run(self._twin.partitions_for(topic))
 
-    def watermarks(self, partition: Key) -> tuple[int, int]:
-        """Where a partition begins and ends now, as far as the isolation lets read."""
-        return self._run(self._twin.watermarks(partition))
+    def watermarks(self, *partitions: Key) -> dict[TopicPartition, tuple[int, int]]:
+        """Where partitions begin and end now, as far as the isolation lets read; these, or all."""
+        return self._run(self._twin.watermarks(*partitions))
 
     def lag(self) -> dict[TopicPartition, int]:
         """How many offsets are in front of every position, in one call.
@@ -246,9 +260,10 @@ class Consumer(Iteration):
     def commit(self, what: Committed = None) -> None:
         """Store offsets for the group, and wait until they are.
 
-        ``what`` is a record or an Arrow batch, which are done with, or offsets: a mapping of
-        partitions to the offset that comes next, or to (offset, metadata). None is everything that
-        was handed out.
+        ``what`` is a record, a list of them or an Arrow batch, which are done with, or offsets: a
+        mapping of partitions to the offset that comes next, or to (offset, metadata). None is
+        everything that was handed out. CommitFailed is raised where it could not be done, among
+        others for what was handed out and is another member's now.
 
         Example::
 
@@ -259,6 +274,7 @@ class Consumer(Iteration):
 
     def commit_nowait(self, what: Committed = None) -> Future[None]:
         """Store offsets in the background; the future says how that went."""
+        self._twin.group_metadata()
         # What was handed out is looked at here and now, not when the loop comes to it.
         offsets = self._twin.consumed() if what is None else what
         return asyncio.run_coroutine_threadsafe(self._twin.commit(offsets), background().loop)
@@ -344,6 +360,17 @@ class Consumer(Iteration):
         if not self._twin.is_forked:
             self._run_attending(self._twin.end(is_done=is_done))
 
+    def abandon(self) -> Future[None]:
+        """Close it in the background, without a word to the application."""
+        self._twin.listeners.silence()
+        return asyncio.run_coroutine_threadsafe(self._twin.end(is_done=False), background().loop)
+
+    def __del__(self) -> None:
+        twin = getattr(self, "_twin", None)
+        if twin is not None and twin.is_at_work:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, 2, source=self)
+            self.abandon()
+
     def __enter__(self) -> Self:
         return self
 
@@ -351,4 +378,13 @@ class Consumer(Iteration):
         self._close(is_done=kind is None)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.config.client_id!r} of {self.config.bootstrap}>"
+        return f"<{type(self).__name__} {described(self.config)}>"
+
+
+# Those of this process, for the end of the interpreter.
+_open_consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    """The interpreter ends: what is done with is committed, and groups need not wait."""
+    wait([one.abandon() for one in list(_open_consumers) if one.twin.is_at_work], EXIT_WAIT)

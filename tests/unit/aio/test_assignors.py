@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from karrow.aio.groups.assignment import Assignment, Assignor, Remembering, Subscription
-from karrow.aio.groups.assignors import BY_NAME, Range, RoundRobin, assignor, custom
+from karrow.aio.groups.assignors import BY_NAME, Range, RoundRobin, assignor, custom_assignor
 from karrow.aio.groups.sticky import Claim, CooperativeSticky, Sticky, decode_claim, encode_claim
 from karrow.errors import ConfigError
 from karrow.types import TopicPartition
@@ -276,7 +276,7 @@ def in_pairs(
 
 
 def test_a_function_is_an_assignor() -> None:
-    by = custom("mine", everything_to_the_last)
+    by = custom_assignor("mine", everything_to_the_last)
     assert (by.name, by.protocol, by.version) == ("mine", "eager", 0)
     assert by.subscription(["a"], (), 1) is None
     found = assigned(by, {"a": 2, "b": 1, "unwanted": 1}, wanting(m1="b", m0="a"))
@@ -284,7 +284,7 @@ def test_a_function_is_an_assignor() -> None:
 
 
 def test_a_function_may_return_pairs_and_leave_partitions_out() -> None:
-    found = assigned(custom("mine", in_pairs), {"a": 3}, wanting(m0="a", m1="a"))
+    found = assigned(custom_assignor("mine", in_pairs), {"a": 3}, wanting(m0="a", m1="a"))
     assert found == {"m0": "a1 a2", "m1": ""}
 
 
@@ -300,7 +300,7 @@ def test_a_function_must_not_give_what_it_cannot(
     given: dict[str, list[tuple[str, int]]], complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        custom("mine", lambda *_: given).assign({"a": 2}, wanting(m0="a", m1="a"))
+        custom_assignor("mine", lambda *_: given).assign({"a": 2}, wanting(m0="a", m1="a"))
 
 
 def test_assignors_have_kafkas_names() -> None:
@@ -316,7 +316,7 @@ def test_assignors_have_kafkas_names() -> None:
 
 def test_every_consumer_gets_an_assignor_of_its_own() -> None:
     assert assignor("sticky") is not assignor("sticky")
-    mine = custom("mine", everything_to_the_last)
+    mine = custom_assignor("mine", everything_to_the_last)
     assert assignor(mine) is mine
     with pytest.raises(ConfigError, match="'stickier' is no assignor"):
         assignor("stickier")

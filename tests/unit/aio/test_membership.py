@@ -12,7 +12,7 @@ from karrow import errors
 from karrow.aio.calls.base import Request
 from karrow.aio.groups import member as module
 from karrow.aio.groups.assignment import Subscription
-from karrow.aio.groups.assignors import custom
+from karrow.aio.groups.assignors import custom_assignor
 from karrow.aio.groups.leader import offered, received, understood
 from karrow.aio.groups.membership import Membership, MemberState
 from karrow.aio.groups.sticky import CooperativeSticky
@@ -407,7 +407,7 @@ def test_an_assignor_or_owner_that_raises_is_no_silent_end() -> None:
 
     async def main() -> None:
         async with group() as g:
-            _, reader = await g.join(assignors=[custom("broken", broken)])
+            _, reader = await g.join(assignors=[custom_assignor("broken", broken)])
             await until(lambda: reader.errors)
             assert "ZeroDivisionError" in str(reader.errors[0])
             await until(lambda: g.sent("LeaveGroup"))  # others need not wait

@@ -49,7 +49,8 @@ class Commits(CommitCalls):
     """Stores offsets of one consumer.
 
     ``membership`` is None for who is in a group only by name. ``trouble`` is why the last commit in
-    the background has failed.
+    the background has failed. ``loss`` is why something cannot be stored any more that was handed
+    out since the application last asked for more.
     """
 
     _config: ConsumerConfig
@@ -59,6 +60,7 @@ class Commits(CommitCalls):
         self.default_group = config.group
         self.membership: AnyMembership | None = None
         self.trouble: KarrowError | None = None
+        self.loss: KarrowError | None = None
         self._engine = engine
         self._positions = engine.positions
         self._turn = asyncio.Lock()
@@ -68,7 +70,17 @@ class Commits(CommitCalls):
     # ---- what there is to store
 
     def handed_out(self) -> dict[TopicPartition, CommittedOffset]:
-        """Everything that the application was given and that is not stored."""
+        """Everything that the application was given and that is not stored; raises CommitFailed.
+
+        That is when some of it is lost, or the consumer has ended.
+        """
+        why = self._engine.fatal or self.loss
+        if why is not None:
+            raise self._failure(why) from why
+        return self.uncommitted()
+
+    def uncommitted(self) -> dict[TopicPartition, CommittedOffset]:
+        """What the application was given of the partitions that it still has, and is not stored."""
         with self._engine.lock:
             self._engine.settle()
             return _as_stored(self._positions.to_commit())
@@ -109,12 +121,21 @@ class Commits(CommitCalls):
     def _noted(self, offsets: Stored) -> dict[TopicPartition, Commit]:
         """The offsets with the assignments in which they were reached; only what is owned."""
         with self._engine.lock:
+            missing = [one for one in offsets if one not in self._positions]
+            if missing and self.membership is not None:
+                topic, number = missing[0]
+                raise CommitFailed(
+                    "the partition is not assigned to this consumer, or not any more",
+                    group=self._config.group,
+                    topic=topic,
+                    partition=number,
+                )
             return {
                 one: Commit(
                     stored.offset or 0, stored.leader_epoch, self._positions[one].assignment
                 )
                 for one, stored in offsets.items()
-                if self.membership is not None or one in self._positions
+                if one in self._positions
             }
 
     async def _store(
@@ -176,9 +197,8 @@ class Commits(CommitCalls):
         return found
 
     def _failure(self, why: KarrowError) -> CommitFailed:
-        return CommitFailed(
-            f"the offsets were not stored: {why.message}", group=self._config.group, **why.context
-        )
+        where = {"group": self._config.group, **why.context}
+        return CommitFailed(f"the offsets were not stored: {why.message}", **where)
 
     # ---- in the background
 
@@ -227,7 +247,7 @@ class Commits(CommitCalls):
     async def store_at_last(self, *, is_done: bool) -> None:
         """Store what the application was handed, or what it is done with, in bounded time."""
         if self._config.commits_itself:
-            offsets = self.handed_out() if is_done else self.done_with()
+            offsets = self.uncommitted() if is_done else self.done_with()
             await self.store_in_time(offsets, FAREWELL)
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ import asyncio
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -76,16 +76,21 @@ class Engine:
 
     # ---- the assignment
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these and no others."""
+    def assign(
+        self,
+        partitions: Iterable[TopicPartition],
+        places: Mapping[TopicPartition, OffsetSpec] | None = None,
+        *,
+        keep: bool = False,
+    ) -> None:
+        """Read these, from places if they are given; and no others, unless ``keep`` is set."""
         with self.lock:
-            self.positions.assign(partitions)
-        self.changed()
-
-    def add(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these too."""
-        with self.lock:
-            self.positions.add(partitions)
+            if keep:
+                self.positions.add(partitions)
+            else:
+                self.positions.assign(partitions)
+            for partition, place in (places or {}).items():
+                self.positions.reset_to(partition, place)
         self.changed()
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
@@ -98,6 +103,12 @@ class Engine:
         """Go on somewhere else."""
         with self.lock:
             self.positions.reset_to(partition, place)
+        self.changed()
+
+    def rewind(self, partition: TopicPartition) -> None:
+        """Go on at what is committed."""
+        with self.lock:
+            self.positions.look_up_again(partition)
         self.changed()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:

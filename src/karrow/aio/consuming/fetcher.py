@@ -167,12 +167,12 @@ class Fetcher(Calls):
         held = self.positions.buffered_bytes + self.expanded_bytes()
         return held >= self._config.buffer_bytes
 
-    def _is_wanted(self, fetch: Fetch, broker_id: int) -> bool:
+    def _is_wanted(self, fetch: Fetch, broker_id: int, now: float) -> bool:
         """Whether this is to be asked of a broker now."""
         until, _ = self._resting.get(fetch.partition, (0.0, 0))
         return (
             self._asked.get(fetch.partition) != fetch.epoch
-            and until <= time.monotonic()
+            and until <= now
             and self._broker_of(fetch) == broker_id
         )
 
@@ -234,9 +234,11 @@ class Fetcher(Calls):
         try:
             while True:
                 signal.clear()
-                wanted = self._wanted(broker_id)
+                # One look at the clock: who rests now must not have rested a moment later.
+                now = time.monotonic()
+                wanted = self._wanted(broker_id, now)
                 if not wanted:
-                    await self._wait(signal, self._rest())
+                    await self._wait(signal, self._rest(now))
                     continue
                 began = time.monotonic()
                 self._away[broker_id] = began
@@ -262,7 +264,9 @@ class Fetcher(Calls):
             began = self._away.get(broker_id, 0.0)
             await asyncio.sleep(max(began + PATIENCE - time.monotonic(), 0.0))
             self._busy_asides.add(broker_id)
-            while self._away.get(broker_id) == began and (wanted := self._wanted(broker_id)):
+            while self._away.get(broker_id) == began and (
+                wanted := self._wanted(broker_id, time.monotonic())
+            ):
                 await self._fetch(broker_id, ASIDE, FetchSession(enabled=False), wanted)
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
             self._broke(error)
@@ -275,9 +279,8 @@ class Fetcher(Calls):
         broken.__cause__ = error
         self._inbox.fail(broken)
 
-    def _rest(self) -> float | None:
+    def _rest(self, now: float) -> float | None:
         """How long until the next partition has rested."""
-        now = time.monotonic()
         return min(
             (until - now for until, _ in self._resting.values() if until > now), default=None
         )
@@ -288,11 +291,11 @@ class Fetcher(Calls):
             async with asyncio.timeout(limit):
                 await signal.wait()
 
-    def _wanted(self, broker_id: int) -> dict[TopicPartition, Fetch]:
+    def _wanted(self, broker_id: int, now: float) -> dict[TopicPartition, Fetch]:
         wanted = {
             fetch.partition: fetch
             for fetch in self._fetchable()
-            if self._is_wanted(fetch, broker_id)
+            if self._is_wanted(fetch, broker_id, now)
         }
         return self._without_recreated(wanted)
 

@@ -96,8 +96,9 @@ class Watchdog:
             if trouble is not None:
                 yield HealthState.DEGRADED, str(trouble)
         held_up = {**consumer.engine.places.troubles, **consumer.engine.fetcher.troubles}
-        for partition, error in held_up.items():
-            yield HealthState.DEGRADED, f"{partition} stands still: {error}"
+        for partition in consumer.assignment:
+            if partition in held_up:
+                yield HealthState.DEGRADED, f"{partition} stands still: {held_up[partition]}"
 
     def _group(self) -> Iterator[tuple[HealthState, str]]:
         membership = self._consumer.membership

@@ -114,6 +114,11 @@ class Listeners:
         while self._errands:
             self._errands.popleft()()
 
+    def silence(self) -> None:
+        """Tell nobody any more: the application has gone."""
+        self._on_assigned = self._on_revoked = self._on_lost = None
+        self._errands.clear()
+
     def closing(self) -> None:
         """Nobody polls any more: what is raised from now on comes out of ``close``."""
         self._is_closing = True

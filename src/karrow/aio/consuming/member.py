@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from karrow.aio.consuming.commits import FAREWELL
 from karrow.aio.groups.membership import Membership
 from karrow.aio.groups.served import ServedMembership
+from karrow.errors import StateError
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.commits import Commits
@@ -65,7 +66,7 @@ class Member:
     async def join(self) -> None:
         """Be a member, in the background; the engine and the commits go by it from now on."""
         self._commits.membership = self.membership
-        self._engine.on_poll = self.membership.polled
+        self._engine.on_poll = self._polled
         self._engine.lease = self._lease
         await self.membership.start()
 
@@ -82,6 +83,11 @@ class Member:
         """Want other topics."""
         self._subscription = subscription
         self.membership.rejoin("the subscription has changed")
+
+    def _polled(self) -> None:
+        """The application goes on, whatever it has lost."""
+        self._commits.loss = None
+        self.membership.polled()
 
     def _lease(self) -> float:
         """Until when data may be handed out; often enough for the application to be heard of."""
@@ -132,13 +138,15 @@ class Member:
         if not self.is_leaving:
             await self._engine.drained(gone, unless=lambda: self.is_leaving)
         if self._config.commits_itself:
-            handed_out = self._commits.handed_out() if self.is_done else self._commits.done_with()
-            mine = {one: stored for one, stored in handed_out.items() if one in gone}
+            found = self._commits.uncommitted() if self.is_done else self._commits.done_with()
+            mine = {one: stored for one, stored in found.items() if one in gone}
             await self._commits.store_in_time(mine, FAREWELL)
         await self._listeners.revoked(gone)
 
     def lost(self, gone: frozenset[TopicPartition]) -> None:
         """Drop partitions that others may have."""
+        if gone & self._commits.uncommitted().keys():
+            self._commits.loss = self.membership.trouble or StateError("the partitions were lost")
         self._engine.remove(gone)
         self._listeners.lost(gone)
 

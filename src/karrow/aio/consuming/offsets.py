@@ -1,8 +1,8 @@
-"""What applications may commit, as offsets: records, Arrow batches, mappings."""
+"""What applications may commit, as offsets: records, lists of them, Arrow batches, mappings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from karrow.aio.calls.commits import committable
@@ -15,26 +15,38 @@ if TYPE_CHECKING:
 
     from karrow.aio.calls.commits import Committable
 
-Committed: TypeAlias = "Record | pa.RecordBatch | Mapping[tuple[str, int], Committable] | None"
+Committed: TypeAlias = (
+    "Record | Sequence[Record] | pa.RecordBatch | Mapping[tuple[str, int], Committable] | None"
+)
 
 NEEDED = ("topic", "partition", "offset")
 
 
 def as_offsets(
-    what: Record | pa.RecordBatch | Mapping[tuple[str, int], Committable],
+    what: Record | Sequence[Record] | pa.RecordBatch | Mapping[tuple[str, int], Committable],
 ) -> dict[TopicPartition, CommittedOffset]:
     """The offsets that come next, for each partition that is spoken of."""
     if isinstance(what, Record):
-        where = TopicPartition(what.topic, what.partition)
-        return {where: CommittedOffset(what.offset + 1, what.leader_epoch)}
+        return _behind([what])
+    if isinstance(what, list | tuple) and all(isinstance(one, Record) for one in what):
+        return _behind(what)
     if isinstance(what, Mapping):
         return {TopicPartition(*key): committable(value) for key, value in what.items()}
     if hasattr(what, "schema") and hasattr(what, "num_rows"):
         return _last_row(what)
     raise ConfigError(
         f"a {type(what).__name__} cannot be committed",
-        hint="give a record, an Arrow batch, or {(topic, partition): next offset}",
+        hint="give records, an Arrow batch, or {(topic, partition): next offset}",
     )
+
+
+def _behind(records: Sequence[Record]) -> dict[TopicPartition, CommittedOffset]:
+    """Behind the last record of each partition."""
+    found: dict[TopicPartition, CommittedOffset] = {}
+    for record in sorted(records, key=lambda one: one.offset):
+        where = TopicPartition(record.topic, record.partition)
+        found[where] = CommittedOffset(record.offset + 1, record.leader_epoch)
+    return found
 
 
 def _last_row(batch: Any) -> dict[TopicPartition, CommittedOffset]:

@@ -197,7 +197,10 @@ class Positions:
     def __getitem__(self, partition: TopicPartition) -> Cursor:
         cursor = self._cursors.get(partition)
         if cursor is None:
-            raise StateError(f"{TopicPartition(*partition)} is not assigned to this consumer")
+            raise StateError(
+                f"{TopicPartition(*partition)} is not assigned to this consumer",
+                hint="subscribed partitions come while it is polled; assign() gives them at once",
+            )
         return cursor
 
     @property
@@ -268,12 +271,15 @@ class Positions:
         if not spec.needs_broker:
             self._set(cursor, spec.value, None)
             return
-        self._drop_data(cursor)
-        self._unconsumed.discard(cursor)
-        cursor.position = cursor.fetch_position = cursor.consumed = None
-        cursor.position_epoch = cursor.fetch_epoch = cursor.consumed_epoch = None
+        self._forget_place(cursor)
         cursor.spec = spec
         self._enter(cursor, State.RESETTING)
+
+    def look_up_again(self, partition: TopicPartition) -> None:
+        """Go on at what is committed, which is to be asked for."""
+        cursor = self[partition]
+        self._forget_place(cursor)
+        self._enter(cursor, State.NEEDS_OFFSET)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Neither fetch these nor hand them out."""
@@ -566,6 +572,13 @@ class Positions:
         cursor.buffered_bytes = 0
         cursor.is_held = False
         cursor.fetch_position, cursor.fetch_epoch = cursor.position, cursor.position_epoch
+
+    def _forget_place(self, cursor: Cursor) -> None:
+        self._drop_data(cursor)
+        self._unconsumed.discard(cursor)
+        cursor.position = cursor.fetch_position = cursor.consumed = None
+        cursor.position_epoch = cursor.fetch_epoch = cursor.consumed_epoch = None
+        cursor.spec = None
 
     def _set(self, cursor: Cursor, offset: int, leader_epoch: int | None) -> None:
         """Go on at an offset that was chosen."""

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from karrow.errors import ConfigError
 from karrow.types import ClusterMetadata, is_topic_name
 
 if TYPE_CHECKING:
     from karrow.config import ConsumerConfig
+
+Topic: TypeAlias = str | re.Pattern[str]
 
 # librdkafka's sign for a pattern among names.
 PATTERN_SIGN = "^"
@@ -29,12 +31,12 @@ class Subscription:
     ``topics`` are those that are known to be wanted; ``pattern`` is what names may match.
     """
 
-    def __init__(self, wanted: Iterable[str | re.Pattern[str]] = (), *, remote: bool) -> None:
+    def __init__(self, wanted: Iterable[Topic | Iterable[Topic]] = (), *, remote: bool) -> None:
         self.names: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
         self.matched: frozenset[str] = frozenset()
         self._remote = remote
-        asked = list(wanted)
+        asked = [one for given in wanted for one in _each(given)]
         patterns = [one for one in asked if _is_pattern(one)]
         names = [one for one in asked if not _is_pattern(one)]
         if patterns:
@@ -61,11 +63,6 @@ class Subscription:
         """The pattern, where the broker matches it."""
         return self.pattern.pattern if self.pattern is not None and self._remote else None
 
-    @property
-    def needs_look(self) -> bool:
-        """Whether topics have to be looked through here."""
-        return self.pattern is not None and not self._remote
-
     def match(self, known: ClusterMetadata) -> bool:
         """Match all topics of the cluster; True if others than before are wanted."""
         if self.pattern is None:
@@ -84,16 +81,21 @@ class Subscription:
         return f"<Subscription to {', '.join(shown)}{self.pattern.pattern if self.pattern else ''}>"
 
 
-def subscribed(config: ConsumerConfig, wanted: Iterable[str | re.Pattern[str]]) -> Subscription:
+def subscribed(config: ConsumerConfig, wanted: Iterable[Topic | Iterable[Topic]]) -> Subscription:
     """What is wanted, checked."""
     return Subscription(wanted, remote=config.protocol == "consumer")
+
+
+def _each(given: Topic | Iterable[Topic]) -> Iterable[Topic]:
+    """Topics may come one by one, or as a list."""
+    return [given] if isinstance(given, str | re.Pattern) else given
 
 
 def _is_pattern(one: object) -> bool:
     return isinstance(one, re.Pattern) or (isinstance(one, str) and one.startswith(PATTERN_SIGN))
 
 
-def _one_pattern(patterns: list[str | re.Pattern[str]]) -> re.Pattern[str]:
+def _one_pattern(patterns: list[Topic]) -> re.Pattern[str]:
     parts = []
     for one in patterns:
         text = one.pattern if isinstance(one, re.Pattern) else one

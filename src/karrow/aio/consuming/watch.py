@@ -3,10 +3,12 @@
 Rules:
 - A consumer without a group reads all partitions of its topics. Those it finds first begin at
   ``start``; what comes later is new as a whole and is read from its beginning.
-- In a group it is the leader who watches partitions, and the broker with the new protocol; here
-  only patterns of the classic protocol are looked after, whose members match for themselves.
+- In a group it is the leader who watches partitions, and the broker with the new protocol. Here
+  patterns of the classic protocol are looked after, whose members match for themselves, and whether
+  the topics are there at all, which the group does not tell.
 - A topic that does not exist is asked for again and again. Without a group the application hears of
-  it once, when it has been missing for a moment: topics are not everywhere at once.
+  it once, when it has been missing for a moment: topics are not everywhere at once. In a group it
+  is seen in ``trouble``. Of one that may not be read it hears in both cases.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class Watch(Calls):
     def __init__(self, config: ConsumerConfig, cluster: Cluster, engine: Engine) -> None:
         super().__init__(config, cluster)
         self.trouble: KarrowError | None = None
+        self._has_looked = False
         self._engine = engine
         self._task: asyncio.Task[None] | None = None
 
@@ -60,12 +63,13 @@ class Watch(Calls):
             while True:
                 try:
                     known = await self._look(subscription)
+                    if subscription.match(known) and rejoin is not None:
+                        rejoin("other topics match the pattern")
                     if rejoin is None:
                         self._read_all(subscription, known)
-                    elif subscription.match(known):
-                        rejoin("other topics match the pattern")
+                    _require_all(subscription, known)
                 except KarrowError as error:
-                    self._failed(error, failures)
+                    self._failed(error, failures, in_group=rejoin is not None)
                     failures += 1
                     await asyncio.sleep(min(self._pause(failures), MISSING_PAUSE))
                 else:
@@ -79,41 +83,40 @@ class Watch(Calls):
         return await self._cluster.refresh(wanted)
 
     def _read_all(self, subscription: Subscription, known: ClusterMetadata) -> None:
-        """Have all partitions; raises if a topic that was named is not there."""
-        subscription.match(known)
-        missing: KarrowError | None = None
-        found: list[TopicPartition] = []
-        for name in sorted(subscription.topics):
-            topic = known.topics.get(name)
-            if topic is None or topic.error is not None:
-                unknown = UnknownTopicOrPartition("there is no such topic", topic=name)
-                missing = unknown if topic is None else topic.error
-            else:
-                found += [TopicPartition(name, number) for number in sorted(topic.partitions)]
-        self._add(found)
-        if missing is not None:
-            raise missing
-
-    def _add(self, found: list[TopicPartition]) -> None:
+        """Have all partitions."""
         positions = self._engine.positions
-        new = [one for one in found if one not in positions]
-        known_topics = {topic for topic, _ in positions.assignment}
-        with self._engine.lock:
-            positions.add(new)
-            for one in new:
-                if one.topic in known_topics:
-                    positions.reset_to(one, OffsetSpec.parse("earliest"))
+        new = [
+            one
+            for name in sorted(subscription.topics & known.topics.keys())
+            for number in sorted(known.topics[name].partitions)
+            if (one := TopicPartition(name, number)) not in positions
+        ]
+        places = dict.fromkeys(new, OffsetSpec.parse("earliest")) if self._has_looked else {}
+        self._has_looked = True
         if new:
-            self._engine.changed()
+            self._engine.assign(new, places, keep=True)
 
-    def _failed(self, error: KarrowError, failures: int) -> None:
+    def _failed(self, error: KarrowError, failures: int, *, in_group: bool) -> None:
+        is_known = type(error) is type(self.trouble)
         self.trouble = error
         if not is_consumer_group_retriable(error):
-            self._engine.fail(error)
-        elif failures == PATIENCE and isinstance(error, UnknownTopicOrPartition):
+            if not is_known:
+                self._engine.inbox.fail(error)
+        elif failures == PATIENCE and not in_group and isinstance(error, UnknownTopicOrPartition):
             self._engine.inbox.fail(error)
 
     async def close(self) -> None:
         """Watch no more."""
         task, self._task = self._task, None
+        self.trouble, self._has_looked = None, False
         await cancelled(task)
+
+
+def _require_all(subscription: Subscription, known: ClusterMetadata) -> None:
+    """Raise for the first topic that was named and is not there."""
+    for name in sorted(subscription.names):
+        topic = known.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition("there is no such topic", topic=name)
+        if topic.error is not None:
+            raise topic.error

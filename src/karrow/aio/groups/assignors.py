@@ -115,7 +115,7 @@ class _Custom(_Memoryless):
         return _assignments(found)
 
 
-def custom(name: str, function: AssignFunction) -> Assignor:
+def custom_assignor(name: str, function: AssignFunction) -> Assignor:
     """An assignor out of a function.
 
     It gets the ids of the members and all partitions of all topics that anybody subscribed to, and
@@ -124,7 +124,7 @@ def custom(name: str, function: AssignFunction) -> Assignor:
 
     >>> def all_to_one(members, partitions):
     ...     return {members[0]: partitions}
-    >>> assignor = custom("all-to-one", all_to_one)
+    >>> assignor = custom_assignor("all-to-one", all_to_one)
     """
     return _Custom(name, function)
 
