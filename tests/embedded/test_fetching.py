@@ -141,6 +141,7 @@ def test_lost_and_late_answers_cost_nothing(broker: Broker, trouble: str) -> Non
 def test_a_leader_that_moves_is_followed(broker: Broker) -> None:
     fill(broker, 10)
     with reader(broker, partition_max_bytes=1500) as consumer:
+        consumer.assign([(TOPIC, 0)])  # nothing else leads to the other node
         found = [record.offset for record in consumer.poll(TIMEOUT, 7)]
         for _ in range(3):
             broker.move_leader(TOPIC, 0)

@@ -229,7 +229,7 @@ class Engine:
                 released=chunk.size if is_through else 0,
             )
         if is_through and self.fetcher.waits_for_room and self._loop is not None:
-            self._loop.call_soon_threadsafe(self.fetcher.changed)
+            self._loop.call_soon_threadsafe(self.fetcher.made_room)
         return is_current
 
     def asked_for_more(self) -> None:

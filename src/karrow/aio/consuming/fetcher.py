@@ -107,6 +107,7 @@ class Fetcher(Calls):
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._signals: dict[int, asyncio.Event] = {}
         self._asides: dict[int, asyncio.Task[None]] = {}
+        self._busy_asides: set[int] = set()
         # Since when the worker of a broker has had a fetch under way.
         self._away: dict[int, float] = {}
         self._asked: dict[TopicPartition, int] = {}
@@ -117,6 +118,8 @@ class Fetcher(Calls):
         self._refreshing: asyncio.Task[None] | None = None
         self._stale: set[str] = set()
         self._is_closed = False
+        # Whether a partition may have to be asked of another broker than before.
+        self._is_other = False
         self.waits_for_room = False
 
     # ---- who is asked
@@ -125,20 +128,22 @@ class Fetcher(Calls):
         """Positions, room or leaders are other than before: look again."""
         if self._is_closed:
             return
-        self.waits_for_room = False
-        now = time.monotonic()
-        fetchable = self._fetchable()
-        for broker_id in {self._broker_of(fetch) for fetch in fetchable}:
+        self._is_other = False
+        for broker_id in {self._broker_of(fetch) for fetch in self._fetchable()}:
             if broker_id is not None and broker_id not in self._workers:
                 self._signals[broker_id] = asyncio.Event()
                 self._workers[broker_id] = asyncio.create_task(
                     self._serve(broker_id), name=f"karrow fetch {broker_id}"
                 )
+        self.made_room()
+
+    def made_room(self) -> None:
+        """The application has taken data: have every worker look again what it may ask for."""
+        self.waits_for_room = False
         for broker_id in self._away.keys() - self._asides.keys():
-            if any(self._is_wanted(fetch, broker_id, now) for fetch in fetchable):
-                self._asides[broker_id] = asyncio.create_task(
-                    self._serve_aside(broker_id), name=f"karrow fetch {broker_id} aside"
-                )
+            self._asides[broker_id] = asyncio.create_task(
+                self._serve_aside(broker_id), name=f"karrow fetch {broker_id} aside"
+            )
         for signal in self._signals.values():
             signal.set()
 
@@ -241,7 +246,9 @@ class Fetcher(Calls):
                     is_news = await self._fetch(broker_id, MAIN, session, wanted)
                 finally:
                     del self._away[broker_id]
-                if broker_id in self._asides:
+                if self._is_other:
+                    self.changed()
+                if broker_id in self._busy_asides:
                     await asyncio.wait([self._asides[broker_id]], timeout=2 * PATIENCE)
                 if not is_news and time.monotonic() - began < PATIENCE:
                     await self._wait(signal, PATIENCE)
@@ -256,11 +263,15 @@ class Fetcher(Calls):
         try:
             began = self._away.get(broker_id, 0.0)
             await asyncio.sleep(max(began + PATIENCE - time.monotonic(), 0.0))
-            while broker_id in self._away and (wanted := self._wanted(broker_id, time.monotonic())):
+            self._busy_asides.add(broker_id)
+            while self._away.get(broker_id) == began and (
+                wanted := self._wanted(broker_id, time.monotonic())
+            ):
                 await self._fetch(broker_id, ASIDE, FetchSession(enabled=False), wanted)
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
             self._broke(error)
         finally:
+            self._busy_asides.discard(broker_id)
             del self._asides[broker_id]
 
     def _broke(self, error: Exception) -> None:
@@ -455,6 +466,7 @@ class Fetcher(Calls):
         if item.preferred_read_replica >= 0:
             until = time.monotonic() + self._config.metadata_max_age
             self.positions.prefer(asked, item.preferred_read_replica, until)
+            self._is_other = True
         self._keep(asked, item)
 
     def _keep(self, asked: Fetch, item: Any) -> None:
@@ -488,6 +500,7 @@ class Fetcher(Calls):
 
     def _refused(self, asked: Fetch, error: KarrowError, broker_id: int) -> None:
         if isinstance(error, OffsetOutOfRange):
+            self._is_other |= asked.replica is not None
             if self.positions.out_of_range(asked):
                 self._on_out_of_range(asked)
             return
@@ -500,6 +513,7 @@ class Fetcher(Calls):
         """A fetch came to nothing: what it asked for rests, and its leaders are doubted."""
         now = time.monotonic()
         asked = list(asked)
+        self._is_other = True
         known = {type(self.troubles.get(one.partition)) for one in asked}
         if not _is_passing(error) and type(error) not in known:
             self._inbox.fail(error)
