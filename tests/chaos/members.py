@@ -85,10 +85,10 @@ class Member:
                     self._commit(consumer)
 
     def _commit(self, consumer: Consumer) -> None:
-        offsets = {one: it.offset or 0 for one, it in consumer.consumed().items()}
-        places = [(partition, offset) for (_, partition), offset in offsets.items()]
-        self._log.add("committing", self.name, places)
         try:
+            offsets = {one: it.offset or 0 for one, it in consumer.consumed().items()}
+            places = [(partition, offset) for (_, partition), offset in offsets.items()]
+            self._log.add("committing", self.name, places)
             consumer.commit(offsets)
         except CommitFailed:
             return
@@ -141,10 +141,10 @@ class FreezingMember(Member):
                     await self._commit_on_loop(consumer)
 
     async def _commit_on_loop(self, consumer: AsyncConsumer) -> None:
-        offsets = {one: it.offset or 0 for one, it in consumer.consumed().items()}
-        places = [(partition, offset) for (_, partition), offset in offsets.items()]
-        self._log.add("committing", self.name, places)
         try:
+            offsets = {one: it.offset or 0 for one, it in consumer.consumed().items()}
+            places = [(partition, offset) for (_, partition), offset in offsets.items()]
+            self._log.add("committing", self.name, places)
             await consumer.commit(offsets)
         except CommitFailed:
             return
