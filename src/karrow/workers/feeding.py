@@ -8,6 +8,7 @@ Rules:
   workers: it leaves, nothing is asked any more, and it joins again when the callback is through.
 - What the consumer has passed over because nobody is to see it counts as handled when its worker
   has nothing to do.
+- A partition may be gone a moment before its worker hears of it: StateError says so then.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -158,7 +159,7 @@ class Feed:
     def _position(self, partition: TopicPartition) -> int | None:
         try:
             return self._consumer.position(partition)
-        except StateError:  # it was given back this moment
+        except StateError:
             return None
 
     def _pass_over(self) -> None:
@@ -176,13 +177,15 @@ class Feed:
 
     def _pause(self, partition: TopicPartition) -> None:
         self._paused.add(partition)
-        self._consumer.pause(partition)
+        with suppress(StateError):
+            self._consumer.pause(partition)
 
     def resume(self, partition: TopicPartition) -> None:
         """Go on with a partition, if it is here and paused."""
         if partition in self._paused and partition in self._workers.actors:
             self._paused.discard(partition)
-            self._consumer.resume(partition)
+            with suppress(StateError):
+                self._consumer.resume(partition)
 
     def taken(self, actor: Actor) -> None:
         """A worker has begun with records that waited."""
@@ -200,7 +203,10 @@ class Feed:
             self.resume(actor.partition)
 
     def go_back(self, partition: TopicPartition) -> None:
-        """Read a partition again from what is committed, or from where its workers began."""
+        """Read a partition again from what is committed, or from where its workers began.
+
+        Raises StateError if it is gone.
+        """
         place = self._ledger.place(partition)
         if place is not None:
             self._consumer.seek(partition, place)
