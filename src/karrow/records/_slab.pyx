@@ -1,7 +1,7 @@
 """A block of plain memory that library calls can write into.
 
-Large blocks come and go with every answer of a broker, in one thread and another. An allocator gives
-them back to the system and has every page made anew, so a few are kept here for the next one.
+Large blocks come and go with every answer of a broker, in one thread and another. An allocator
+gives them back to the system and has every page made anew, so a few are kept for the next one.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
