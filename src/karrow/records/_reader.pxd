@@ -38,6 +38,7 @@ cdef class RecordReader:
     cdef int damage(self, str what, object next_offset) except -1
     cdef object error(self)
     cdef int load_batch(self, int64_t length) except -1
+    cdef int64_t plausible(self, int64_t next_offset, int64_t base_offset, int64_t end) noexcept
     cdef void pass_over(self, int64_t next_offset) noexcept
     cdef bint is_hidden(
         self, BatchHeader* header, const uint8_t* payload, const uint8_t* end

@@ -242,7 +242,10 @@ cdef class RecordReader:
         if self.check_crc and header.crc != <uint32_t>crc_of_batch(
             self.view[begin + ATTRIBUTES_AT:end]
         ):
-            self.damage("the batch's checksum does not match its bytes", next_offset)
+            self.damage(
+                "the batch's checksum does not match its bytes",
+                self.plausible(next_offset, header.base_offset, end),
+            )
         if header.count < 0:
             self.damage(f"a batch declares {header.count} records", next_offset)
         if self.is_hidden(&header, start + BATCH_OVERHEAD, start + ENTRY_OVERHEAD + length):
@@ -250,6 +253,15 @@ cdef class RecordReader:
             return 0
         self.open_batch(&header, begin + BATCH_OVERHEAD, end, next_offset)
         return 0
+
+    cdef int64_t plausible(self, int64_t next_offset, int64_t base_offset, int64_t end) noexcept:
+        """The offset after a batch whose header may be damaged too: the next one may know better."""
+        cdef int64_t following
+        if self.size - end >= ENTRY_OVERHEAD:
+            following = load64(self.start + end)
+            if base_offset < following < next_offset:
+                return following
+        return next_offset
 
     cdef void pass_over(self, int64_t next_offset) noexcept:
         if next_offset > self._next_offset:

@@ -247,9 +247,11 @@ class Taker(Hand):
             self._hold(None)
             if not self._engine.stop(chunk):
                 return
-            # Where not even its end is known, the next offset is worth a try.
+            # Where not even its end is known, the next offset is worth a try. What a damaged header
+            # says may be far behind the end of the log.
             behind = error.next_offset or chunk.reader.next_offset + 1
-            self._damages[chunk.partition] = behind
+            marks = self._engine.positions[chunk.partition].watermarks
+            self._damages[chunk.partition] = behind if marks is None else min(behind, marks.high)
         raise error
 
     def damaged(self) -> dict[TopicPartition, OffsetSpec]:
