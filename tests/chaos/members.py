@@ -7,6 +7,7 @@ may be thawed when others have its partitions long since, or never.
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import threading
 import time
@@ -21,8 +22,6 @@ from karrow.sync.consumer import Consumer
 from karrow.types import TopicPartition
 from tests.chaos.reads import ReadLog, Wrong, check_reads
 from tests.chaos.workload import SETTLE_SECONDS, SHOWN, Plan, Writing, contents
-
-STEP = 0.25
 
 
 class Member:
@@ -248,14 +247,10 @@ def run_group(
     writing, log = Writing(topic, plan), ReadLog()
     options = [{"start": "earliest", "group": group, **one} for one in members]
     crew = Crew(bootstrap, topic, log, options)
-    writers = [
-        threading.Thread(
-            target=writing.guarded(
-                lambda n=f"p{number}", o=one: writing.run_blocking(bootstrap, n, o)
-            )  # type: ignore[misc]
-        )
-        for number, one in enumerate(plan.writers)
-    ]
+    writers = []
+    for number, chosen in enumerate(plan.writers):
+        write = functools.partial(writing.run_blocking, bootstrap, f"p{number}", chosen)
+        writers.append(threading.Thread(target=writing.guarded(write)))
     done: list[str] = []
     chance = random.Random(plan.seed)
     try:

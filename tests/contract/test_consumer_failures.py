@@ -14,7 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -102,7 +102,7 @@ class Writing:
         self._make = (bootstrap, topic, partitions)
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Writing:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

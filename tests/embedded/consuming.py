@@ -85,6 +85,22 @@ def stored(broker: Broker, group: str = GROUP) -> dict[int, int | None]:
     return {one.partition: it.offset for one, it in found.items()}
 
 
+def reader(broker: Broker, kind: dict[str, Any] | None = None, **options: Any) -> karrow.Consumer:
+    """A consumer of the topic, in the group if it has a kind."""
+    grouped = {} if kind is None else {"group": GROUP, **kind}
+    chosen = {**QUICK, **grouped, **options}
+    return karrow.Consumer(broker.bootstrap, TOPIC, **chosen)
+
+
+def asked(broker: Broker, api: str) -> int:
+    return sum(seen.api == api for seen in broker.requests)
+
+
+def members_of(broker: Broker, group: str = GROUP) -> int:
+    with karrow.Admin(broker.bootstrap) as admin:
+        return len(admin.describe_group(group).members)
+
+
 class Notes:
     """What listeners were told."""
 

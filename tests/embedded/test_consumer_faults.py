@@ -6,19 +6,17 @@ Here is what happens between a consumer and a cluster; what happens to a consume
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import karrow
-from karrow import errors, events
+from karrow import errors
 from karrow.broker.threaded import Broker
-from karrow.types import HealthState, TopicPartition
+from karrow.types import HealthState
 from tests.embedded.consuming import (
     GROUP,
     KINDS,
@@ -26,15 +24,17 @@ from tests.embedded.consuming import (
     TIMEOUT,
     TOPIC,
     Notes,
+    asked,
     everything,
     fill,
+    members_of,
     places,
     poll_until,
+    reader,
     stored,
     take,
     until,
 )
-from tests.proxy import Proxy
 
 NODES = 3
 CLASSIC = [kind for kind in KINDS if kind != "served"]
@@ -55,22 +55,6 @@ def broker() -> Iterator[Broker]:
 def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
     """How the group shares its partitions."""
     return KINDS[request.param]
-
-
-def reader(broker: Broker, kind: dict[str, Any] | None = None, **options: Any) -> karrow.Consumer:
-    """A consumer of the topic, in the group if it has a kind."""
-    grouped = {} if kind is None else {"group": GROUP, **kind}
-    chosen = {**QUICK, **grouped, **options}
-    return karrow.Consumer(broker.bootstrap, TOPIC, **chosen)
-
-
-def asked(broker: Broker, api: str) -> int:
-    return sum(seen.api == api for seen in broker.requests)
-
-
-def members_of(broker: Broker, group: str = GROUP) -> int:
-    with karrow.Admin(broker.bootstrap) as admin:
-        return len(admin.describe_group(group).members)
 
 
 # Row 8: coordinators.
@@ -547,156 +531,18 @@ def test_topic_that_is_missing_for_a_moment_keeps_its_position(broker: Broker, w
 
 
 @pytest.mark.parametrize("way", ["alone", *KINDS])
-def test_topic_that_is_made_later_is_read(broker: Broker, way: str) -> None:
+def test_topic_that_is_made_later_is_read(way: str) -> None:
     """Row 23: a consumer may be there before its topic."""
     kind = None if way == "alone" else KINDS[way]
-    with Broker(brokers=1, auto_create_topics=False, heartbeat_interval=0.1) as empty:
-        with reader(empty, kind, metadata_max_age=0.2) as consumer:
-            assert consumer.poll(0.3) == []
-            assert not consumer.health().is_ok
-            empty.create_topic(TOPIC, 2)
-            fill(empty, range(3))
-            assert places(take(consumer, 6)) == everything(3)
-
-
-# Row 30 to 32: brokers that are slow or silent.
-
-
-@contextmanager
-def proxied(broker: Broker) -> Iterator[dict[int, Proxy]]:
-    """A proxy in front of every node."""
-    ports = {number: int(port) for number, port in enumerate(ports_of(broker), 1)}
-    with ExitStack() as stack:
-        found = {
-            node: stack.enter_context(Proxy(("127.0.0.1", port))) for node, port in ports.items()
-        }
-        addresses = {proxy.target: proxy.address for proxy in found.values()}
-        for proxy in found.values():
-            proxy.map_addresses(addresses)
-        yield found
-
-
-def ports_of(broker: Broker) -> list[str]:
-    return [server.rsplit(":", 1)[1] for server in broker.bootstrap.split(",")]
-
-
-def test_silent_broker_holds_up_only_its_own_partitions(
-    broker: Broker, kind: dict[str, Any]
-) -> None:
-    """Row 30: the others go on, health tells of it in time, and it goes on when it is back."""
-    broker.move_leader(TOPIC, 0, 1)
-    broker.move_leader(TOPIC, 1, 2)
-    broker.move_coordinator(GROUP, 2)
-    fill(broker, range(5))
-    limit = 0.6
-    options = {**QUICK, "group": GROUP, **kind, "request_timeout": limit}
-    with proxied(broker) as proxies:
-        bootstrap = ",".join(proxy.bootstrap for proxy in proxies.values())
-        with karrow.Consumer(bootstrap, TOPIC, **options) as consumer:
-            take(consumer, 10)
-            until(lambda: consumer.poll(0.01) or consumer.health().is_ok)
-            proxies[1].blackhole()
-            began = time.monotonic()
-            poll_until(consumer, lambda: consumer.health().state is HealthState.DEGRADED)
-            assert time.monotonic() - began < 2 * limit
-            with karrow.Producer(broker.bootstrap) as producer:
-                for number in range(10):
-                    producer.send(TOPIC, b"%d" % number, partition=1)
-            began = time.monotonic()
-            assert places(take(consumer, 10)) == [(1, 5 + number) for number in range(10)]
-            assert time.monotonic() - began < limit
-            proxies[1].restore()
-            fill(broker, [5], 1)
-            assert places(take(consumer, 1)) == [(0, 5)]
-            poll_until(consumer, lambda: consumer.health().is_ok)
-
-
-def test_slow_broker_holds_up_only_its_own_partitions(broker: Broker) -> None:
-    """Row 31: no waiting in line behind one of three."""
-    broker.move_leader(TOPIC, 0, 1)
-    broker.move_leader(TOPIC, 1, 2)
-    with proxied(broker) as proxies:
-        bootstrap = proxies[2].bootstrap
-        with karrow.Consumer(bootstrap, TOPIC, **{**QUICK, "request_timeout": 10.0}) as consumer:
-            consumer.poll(0.0)
-            until(lambda: consumer.poll(0.01) or consumer.health().is_ok)
-            proxies[1].latency(0.7)
-            began = time.monotonic()
-            fill(broker, range(20))
-            found: list[tuple[int, int]] = []
-            while sum(partition for partition, _ in found) < 20:
-                assert time.monotonic() - began < 0.7
-                found += places(consumer.poll(0.1))
-            while len(found) < 40:
-                assert time.monotonic() - began < TIMEOUT
-                found += places(consumer.poll(0.1))
-            assert sorted(found) == everything(20)
-
-
-def test_throttled_fetches_are_waited_for(broker: Broker, kind: dict[str, Any]) -> None:
-    """Row 32: that connection rests, heartbeats do not, and nobody takes it for a time-out."""
-    fill(broker, range(5))
-    notes = Notes()
-    throttles: list[events.Event] = []
     with (
-        events.subscribe(throttles.append, "connection.throttle"),
-        reader(broker, kind, request_timeout=0.4, **notes.options) as consumer,
+        Broker(brokers=1, auto_create_topics=False, heartbeat_interval=0.1) as empty,
+        reader(empty, kind, metadata_max_age=0.2) as consumer,
     ):
-        take(consumer, 10)
-        broker.clear_requests()
-        broker.throttle(1.0, "Fetch", times=2)
-        poll_until(consumer, lambda: throttles)
-        api = "ConsumerGroupHeartbeat" if "protocol" in kind else "Heartbeat"
-        broker.clear_requests()
-        fill(broker, range(5, 8))
-        assert places(take(consumer, 6)) == everything(8, begin=5)
-        assert asked(broker, api) >= 1
-        assert notes.kinds() == ["assigned"]
-
-
-# Row 33: all of them, one after the other.
-
-
-def test_nodes_that_end_and_come_back_one_by_one(broker: Broker, kind: dict[str, Any]) -> None:
-    """Row 33: no error reaches the caller, nothing is lost, and nothing comes twice."""
-    notes = Notes()
-    with reader(broker, kind, auto_commit=False, **notes.options) as consumer:
-        count = 0
-        for node in (1, 2, 3, 1):
-            fill(broker, range(count, count + 10))
-            broker.kill_node(node)
-            assert places(take(consumer, 20)) == everything(count + 10, begin=count)
-            consumer.commit()
-            count += 10
-            broker.start_node(node)
-        assert notes.kinds() == ["assigned"]
-
-
-def test_connections_that_end_all_the_time_lose_nothing(
-    broker: Broker, kind: dict[str, Any]
-) -> None:
-    """Row 33: cut off again and again, in the midst of anything."""
-    stop = threading.Event()
-
-    def cut() -> None:
-        while not stop.wait(0.15):
-            broker.close_connections()
-
-    cutter = threading.Thread(target=cut)
-    notes = Notes()
-    with reader(broker, kind, auto_commit=False, **notes.options) as consumer:
-        consumer.poll(0.1)
-        cutter.start()
-        try:
-            fill(broker, range(200))
-            found = take(consumer, 400, max_records=20)
-        finally:
-            stop.set()
-            cutter.join()
-        assert places(found) == everything(200)
-        consumer.commit()
-        assert stored(broker) == {0: 200, 1: 200}
-        assert "lost" not in notes.kinds()
+        assert consumer.poll(0.3) == []
+        assert not consumer.health().is_ok
+        empty.create_topic(TOPIC, 2)
+        fill(empty, range(3))
+        assert places(take(consumer, 6)) == everything(3)
 
 
 # Row 51: listeners that raise.
@@ -723,14 +569,16 @@ def test_listener_that_raises_is_reported_and_the_group_goes_on(
 
     consumer = reader(broker, kind, auto_commit=False, **{name: raises})
     found: list[karrow.Record] = []
-    until(lambda: found.extend(poll(consumer)) or len(found) == 10)
+    while len(found) < 10:
+        found += poll(consumer)
     consumer.commit()
     if name == "on_lost":
         broker.expire_session(group=GROUP)
         until(lambda: poll(consumer) or heard)
     fill(broker, range(5, 8))
     more: list[karrow.Record] = []
-    until(lambda: more.extend(poll(consumer)) or len(more) == 6)
+    while len(more) < 6:
+        more += poll(consumer)
     assert places(more) == everything(8, begin=5)
     consumer.commit()
     if name == "on_revoked":
@@ -742,139 +590,3 @@ def test_listener_that_raises_is_reported_and_the_group_goes_on(
         assert name in str(heard[0])
     assert stored(broker) == {0: 8, 1: 8}
     assert members_of(broker) == 0
-
-
-# What users were bitten by.
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_no_offset_is_skipped_after_seeks_pauses_and_resumes(broker: Broker, seed: int) -> None:
-    """Whatever the order, each partition goes on where it is, or where it was told to."""
-    chance = random.Random(seed)
-    count = 300
-    fill(broker, range(count))
-    expected = {0: 0, 1: 0}
-    paused: set[int] = set()
-    with reader(broker, partition_max_bytes=chance.choice([100, 2000, 1 << 20])) as consumer:
-        consumer.poll(0.0)
-        until(lambda: len(consumer.assignment) == 2)
-
-        def read(records: list[karrow.Record]) -> None:
-            for record in records:
-                assert record.partition not in paused
-                assert record.offset == expected[record.partition], record
-                expected[record.partition] += 1
-
-        def iterate(most: int) -> None:
-            if all(expected[one] == count or one in paused for one in expected):
-                return
-            for number, record in enumerate(consumer):
-                read([record])
-                if number == most or all(
-                    expected[one] == count or one in paused for one in expected
-                ):
-                    return
-
-        for _ in range(250):
-            what = chance.choice(["poll", "poll", "iterate", "batch", "seek", "pause", "resume"])
-            partition = chance.randrange(2)
-            if what == "poll":
-                read(consumer.poll(0.005, max_records=chance.choice([1, 7, 50])))
-            elif what == "iterate":
-                iterate(chance.randrange(10))
-            elif what == "batch":
-                for batch in consumer.batches(max_records=9, timeout=0.005):
-                    for row in batch.to_pylist():
-                        assert row["partition"] not in paused
-                        assert row["offset"] == expected[row["partition"]]
-                        expected[row["partition"]] += 1
-                    break
-            elif what == "seek":
-                expected[partition] = chance.randrange(count)
-                consumer.seek((TOPIC, partition), expected[partition])
-            elif what == "pause":
-                consumer.pause((TOPIC, partition))
-                paused.add(partition)
-            else:
-                consumer.resume((TOPIC, partition))
-                paused.discard(partition)
-        consumer.resume((TOPIC, 0), (TOPIC, 1))
-        paused.clear()
-        left = sum(count - one for one in expected.values())
-        found: list[karrow.Record] = []
-        while len(found) < left:
-            found += consumer.poll(1.0)
-        read(sorted(found, key=lambda one: one.offset))
-        assert expected == {0: count, 1: count}
-
-
-@pytest.mark.parametrize("kind", ["alone", *KINDS])
-def test_a_consumer_without_brokers_costs_no_time(broker: Broker, kind: str) -> None:
-    """Idle CPU near zero with all brokers down, and health says so; it goes on when they are."""
-    fill(broker, range(3))
-    with reader(broker, None if kind == "alone" else KINDS[kind], auto_commit=False) as consumer:
-        take(consumer, 6)
-        for node in range(1, NODES + 1):
-            broker.kill_node(node)
-        consumer.poll(0.5)
-        used = time.process_time()
-        assert consumer.poll(1.5) == []
-        assert time.process_time() - used < 0.5
-        assert consumer.health().state is HealthState.DEGRADED
-        for node in range(1, NODES + 1):
-            broker.start_node(node)
-        fill(broker, range(3, 6))
-        again = take(consumer, 6)
-        assert places(again) == everything(6, begin=3)
-
-
-def test_many_partitions_and_nothing_to_do_cost_no_time() -> None:
-    """Idle CPU near zero with many partitions."""
-    with Broker(brokers=1) as broker:
-        broker.create_topic(TOPIC, 500)
-        with karrow.Consumer(broker.bootstrap, TOPIC, **{**QUICK, "max_wait": 0.5}) as consumer:
-            consumer.poll(0.0)
-            until(lambda: len(consumer.assignment) == 500 and consumer.health().is_ok)
-            consumer.poll(0.5)
-            used = time.process_time()
-            assert consumer.poll(1.0) == []
-            assert time.process_time() - used < 0.5
-
-
-@pytest.mark.parametrize("api", ["OffsetFetch", "ListOffsets", "Fetch", "Metadata"])
-def test_lost_and_refused_answers_are_asked_for_again(
-    broker: Broker, kind: dict[str, Any], api: str
-) -> None:
-    """Whatever happens to a request, records come, once each."""
-    moves: list[Callable[[], object]] = [
-        lambda: broker.drop(api, when="before"),
-        lambda: broker.drop(api, when="after"),
-        lambda: broker.close(api, when="before"),
-        lambda: broker.close(api, when="after"),
-        lambda: broker.delay(api, 0.8),
-    ]
-    fill(broker, range(10))
-    for move in moves:
-        move()
-    with (
-        reader(broker, kind, request_timeout=0.3, auto_commit=False) as consumer,
-        karrow.Producer(broker.bootstrap) as producer,
-    ):
-        assert places(take(consumer, 20)) == everything(10)
-        producer.partitions_for(TOPIC)
-        for move in moves:
-            move()
-        for partition in 2 * [0, 1] * 5:
-            producer.send(TOPIC, b"more", partition=partition)
-        assert places(take(consumer, 20)) == everything(20, begin=10)
-
-
-def test_member_ids_are_kept_where_brokers_give_them(broker: Broker) -> None:
-    """MEMBER_ID_REQUIRED keeps the id it was given: no second pending member."""
-    fill(broker, range(2))
-    with reader(broker, KINDS["eager"]) as consumer:
-        broker.close("JoinGroup", when="after")
-        take(consumer, 4)
-        assert members_of(broker) == 1
-        assert consumer.membership is not None
-        assert TopicPartition(TOPIC, 0) in consumer.assignment

@@ -1,10 +1,9 @@
-"""The consumer and its own process: forks, signals, long stops, cancellation, threads that close."""
+"""The consumer and its own process: forks, signals, long stops, cancellation, threads."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from tests.embedded.consuming import (
     TOPIC,
     everything,
     fill,
+    members_of,
     places,
     stored,
     take,
@@ -62,14 +62,10 @@ def said(process: subprocess.Popen[str], text: str | None = None) -> list[str]:
         out, complaints = process.communicate(text, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
+        process.communicate()
         raise
     assert (process.returncode, complaints) == (0, "")
     return out.split("\n")[:-1]
-
-
-def members_of(broker: Broker, group: str = GROUP) -> int:
-    with karrow.Admin(broker.bootstrap) as admin:
-        return len(admin.describe_group(group).members)
 
 
 # Row 39: forks.
@@ -188,7 +184,8 @@ def test_interrupt_ends_a_call_that_waits(broker: Broker, call: str) -> None:
 TERMINATE = """
 import signal, sys, time, karrow
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-with karrow.Consumer(sys.argv[1], "topic", group="group", start="earliest", max_wait=0.05) as consumer:
+options = {"group": "group", "start": "earliest", "max_wait": 0.05}
+with karrow.Consumer(sys.argv[1], "topic", **options) as consumer:
     for record in consumer:
         print(record.partition, record.offset, flush=True)
         time.sleep(0.05)
@@ -372,10 +369,10 @@ class CutOff:
 
     def __await__(self) -> Generator[Any, None, Any]:
         steps = self._work.__await__()
-        send: Callable[[], Any] = lambda: next(steps)  # noqa: E731
+        error: BaseException | None = None
         while True:
             try:
-                waited_for = send()
+                waited_for = next(steps) if error is None else steps.throw(error)
             except StopIteration as end:
                 return end.value
             self._left -= 1
@@ -383,13 +380,11 @@ class CutOff:
                 task = asyncio.current_task()
                 assert task is not None
                 task.cancel()
+            error = None
             try:
                 yield waited_for
-            except BaseException as error:  # noqa: BLE001 - handed on
-                thrown = error
-                send = lambda: steps.throw(thrown)  # noqa: E731
-            else:
-                send = lambda: next(steps)  # noqa: E731
+            except BaseException as thrown:  # noqa: BLE001 - handed on
+                error = thrown
 
 
 async def cut(work: Coroutine[Any, Any, Any], at: int) -> tuple[bool, Any]:
@@ -400,7 +395,7 @@ async def cut(work: Coroutine[Any, Any, Any], at: int) -> tuple[bool, Any]:
 
     cutting = CutOff(work, at)
     task = asyncio.create_task(inside())
-    (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    outcome: Any = (await asyncio.gather(task, return_exceptions=True))[0]
     if isinstance(outcome, asyncio.CancelledError):
         return False, None
     if isinstance(outcome, BaseException):
@@ -418,11 +413,10 @@ async def rest(consumer: karrow.AsyncConsumer, seen: list[tuple[int, int]], coun
 async def expect_no_tasks(before: set[asyncio.Task[Any]]) -> None:
     """Nothing is left behind."""
     for _ in range(200):
-        left = asyncio.all_tasks() - before
-        if not left:
+        if not asyncio.all_tasks() - before:
             return
         await asyncio.sleep(0.01)
-    raise AssertionError([task.get_name() for task in left])
+    raise AssertionError([task.get_name() for task in asyncio.all_tasks() - before])
 
 
 def group_of(kind: str, number: int) -> dict[str, Any]:
@@ -489,7 +483,7 @@ def test_large_batches_that_are_cut_off_anywhere_are_read_again(broker: Broker) 
             at = 1
             async with asyncio.timeout(TIMEOUT):
                 while len(seen) < 9:
-                    is_through, found = await cut(read(consumer), at)  # type: ignore[arg-type]
+                    is_through, found = await cut(read(consumer), at)
                     seen += found or []
                     at = 1 if is_through else at + 1
             assert seen == everything(9, 1)
@@ -611,7 +605,7 @@ def close_from_outside(broker: Broker, options: dict[str, Any], timeout: float) 
             heard.append(error)
 
     called: list[object] = []
-    listeners = {"on_revoked": called.append} if options else {}
+    listeners: dict[str, Any] = {"on_revoked": called.append} if options else {}
     consumer = karrow.Consumer(broker.bootstrap, TOPIC, **QUICK, **options, **listeners)
     poller = threading.Thread(target=work, daemon=True)
     poller.start()
@@ -624,9 +618,3 @@ def close_from_outside(broker: Broker, options: dict[str, Any], timeout: float) 
     assert not poller.is_alive(), "poll hangs"
     assert [type(error) for error in heard] == [errors.StateError], heard
     assert len(called) == (1 if options else 0)
-
-
-def test_leftover_processes_are_none() -> None:
-    """What these tests start has ended."""
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)

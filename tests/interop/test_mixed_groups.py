@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections import Counter
@@ -158,12 +159,8 @@ class Mixture:
 
     def _store(self, member: Consumer) -> None:
         """A commit may meet a rebalance; then what was read comes again, if it goes elsewhere."""
-        try:
+        with contextlib.suppress(errors.CommitFailed, confluent_kafka.KafkaException):
             member.commit()
-        except (errors.CommitFailed, confluent_kafka.KafkaException) as error:
-            if isinstance(error, confluent_kafka.KafkaException):
-                code = error.args[0].code()
-                assert code != confluent_kafka.KafkaError.UNKNOWN_MEMBER_ID, error
 
     def _shares(self) -> list[set[int]]:
         return [member.assigned() for member in self.members]

@@ -1,4 +1,4 @@
-"""The checker of the groups' chaos finds what it is there for, and nothing where nothing is wrong."""
+"""The checker of the groups' chaos finds what it is there for, and nothing else."""
 
 from __future__ import annotations
 
