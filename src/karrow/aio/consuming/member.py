@@ -145,6 +145,9 @@ class Member:
 
     def lost(self, gone: frozenset[TopicPartition]) -> None:
         """Drop partitions that others may have."""
+        gone &= self.owned()
+        if not gone:
+            return
         if gone & self._commits.uncommitted().keys():
             self._commits.loss = self.membership.trouble or StateError("the partitions were lost")
         self._engine.remove(gone)

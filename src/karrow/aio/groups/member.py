@@ -488,15 +488,33 @@ class AnyMembership(CoordinatorCalls, ABC):
     async def _tell(
         self, news: Coroutine[Any, Any, None], about: frozenset[TopicPartition]
     ) -> None:
-        """Let the owner act, and go on when it is through."""
+        """Let the owner act, and go on when it is through, or when nobody polls any more."""
         self._told = about
-        self._telling = asyncio.create_task(news, name=f"karrow owner in {self.group}")
-        self._telling.add_done_callback(self._is_told)
-        await asyncio.shield(self._telling)
+        telling = asyncio.create_task(news, name=f"karrow owner in {self.group}")
+        self._telling = telling
+        telling.add_done_callback(self._is_told)
+        await self._unless_idle(telling)
+        if telling.done():
+            telling.result()
 
-    def _is_told(self, _: asyncio.Task[None]) -> None:
-        self._telling = None
-        self._told = frozenset()
+    async def _unless_idle(self, telling: asyncio.Task[None]) -> None:
+        """Wait for a task; what else has woken the member meanwhile is still to be looked at."""
+        was_woken = False
+        while not (telling.done() or self._is_idle):
+            self._wake.clear()
+            waking = asyncio.create_task(self._wake.wait())
+            try:
+                await asyncio.wait({telling, waking}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waking.cancel()
+            was_woken |= waking.done()
+        if was_woken:
+            self._wake.set()
+
+    def _is_told(self, telling: asyncio.Task[None]) -> None:
+        if telling is self._telling:
+            self._telling = None
+            self._told = frozenset()
 
     # ---- telemetry
 

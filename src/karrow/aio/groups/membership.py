@@ -155,7 +155,7 @@ class Membership(AnyMembership, ClassicCalls):
         gone = self._owner.owned() - given
         if gone:
             await self._give_up(gone)
-        if self._refusal is not None:
+        if self._is_over():
             return
         added = given - self._owner.owned()
         await self._tell(self._owner.assigned(added, generation), added)
