@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from karrow.aio.consuming.commits import FAREWELL
@@ -126,22 +127,32 @@ class Member:
         with self._engine.lock:
             self._engine.settle()
             self._engine.positions.leave(gone)
+            leaving = self._engine.positions.assignments(gone)
         try:
             async with asyncio.timeout(self._config.rebalance_time):
-                await self._give_back(gone)
+                await self._give_back(leaving)
         except TimeoutError:
-            self.lost(gone)
+            self.lost(self._still(leaving))
         finally:
-            self._engine.remove(gone)
+            self._engine.remove(self._still(leaving))
 
-    async def _give_back(self, gone: frozenset[TopicPartition]) -> None:
+    def _still(self, leaving: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+        """Those of them that were not lost meanwhile; one that has come back is another one."""
+        with self._engine.lock:
+            now = self._engine.positions.assignments(leaving)
+        return frozenset(one for one in leaving if now.get(one) == leaving[one])
+
+    async def _give_back(self, leaving: Mapping[TopicPartition, int]) -> None:
         if not self.is_leaving:
-            await self._engine.drained(gone, unless=lambda: self.is_leaving)
+            await self._engine.drained(leaving, unless=lambda: self.is_leaving)
+        gone = self._still(leaving)
         if self._config.commits_itself:
             found = self._commits.uncommitted() if self.is_done else self._commits.done_with()
             mine = {one: stored for one, stored in found.items() if one in gone}
             await self._commits.store_in_time(mine, FAREWELL)
-        await self._listeners.revoked(gone)
+        gone = self._still(leaving)
+        if gone:
+            await self._listeners.revoked(gone)
 
     def lost(self, gone: frozenset[TopicPartition]) -> None:
         """Drop partitions that others may have."""

@@ -217,6 +217,11 @@ class Positions:
         """Those of them that are paused."""
         return tuple(cursor.partition for cursor in self._cursors.values() if cursor.is_paused)
 
+    def assignments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The epochs in which partitions were assigned, of those that still are."""
+        wanted = [self._cursors.get(partition) for partition in partitions]
+        return {one.partition: one.assignment for one in wanted if one is not None}
+
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Have these and no others; those that stay are not disturbed."""
         wanted = list(partitions)
