@@ -33,7 +33,7 @@ class Member:
         self.name = name
         self.error: BaseException | None = None
         self.pause = 0.0
-        self.ended = threading.Event()
+        self.consumer: AsyncConsumer | None = None
         self._topic = topic
         self._log = log
         self._stop = threading.Event()
@@ -63,6 +63,16 @@ class Member:
         if self.error is not None:
             raise self.error
 
+    def condition(self) -> object:
+        """How it is doing, as far as can be told."""
+        consumer = self.consumer
+        if consumer is None:
+            return "ended"
+        engine = consumer.engine
+        membership = consumer.membership
+        state = None if membership is None else membership.state
+        return str(consumer.health()), state, [str(one) for one in engine.positions.cursors()]
+
     def _note(self, what: Any, parts: Sequence[TopicPartition]) -> None:
         self._log.add(what, self.name, [(one.partition, -1) for one in parts])
 
@@ -71,11 +81,10 @@ class Member:
             self._read()
         except BaseException as error:  # noqa: BLE001 - for the test
             self.error = error
-        finally:
-            self.ended.set()
 
     def _read(self) -> None:
         with Consumer(self._bootstrap, self._topic, **self._options) as consumer:
+            self.consumer = consumer.twin
             while not self._stop.is_set():
                 records = consumer.poll(0.1)
                 self._log.add("read", self.name, [(one.partition, one.offset) for one in records])
@@ -117,7 +126,7 @@ class FreezingMember(Member):
         self._thaw.set()
 
     def _stand_still(self) -> None:
-        self._log.add("frozen", self.name, [(number, -1) for number in self._owned])
+        self._log.add("unaware", self.name, [(number, -1) for number in self._owned])
         self._thaw.wait()
 
     def _read(self) -> None:
@@ -132,6 +141,7 @@ class FreezingMember(Member):
     async def _read_on_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
         async with AsyncConsumer(self._bootstrap, self._topic, **self._options) as consumer:
+            self.consumer = consumer
             while not self._stop.is_set():
                 records = await consumer.poll(0.1)
                 self._log.add("read", self.name, [(one.partition, one.offset) for one in records])
@@ -225,6 +235,12 @@ class Crew:
             if isinstance(member, FreezingMember):
                 member.thaw()
 
+    def are_unaware(self, partitions: int) -> None:
+        """The broker is about to drop them all."""
+        everywhere = [(number, -1) for number in range(partitions)]
+        for member in self.everybody():
+            self._make[2].add("unaware", member.name, everywhere)
+
     def raise_errors(self) -> None:
         """Raise what has ended a member."""
         for member in self.everybody():
@@ -263,6 +279,8 @@ def run_group(
             crew.raise_errors()
             done.append(crew.act(chance))
             fault = chance.choice(plan.faults)
+            if fault.name == "expire":
+                crew.are_unaware(plan.partitions)
             fault.act(chance)
             done.append(fault.name)
             look(bootstrap, group, topic, log)
@@ -295,8 +313,12 @@ def run_group(
 def wait_for(wanted: set[tuple[int, int]], log: ReadLog, crew: Crew) -> None:
     """Until all was read; what is missing then is found by the checker."""
     deadline = time.monotonic() + SETTLE_SECONDS
-    while not wanted <= log.read() and time.monotonic() < deadline:
+    while not wanted <= log.read():
         crew.raise_errors()
+        if time.monotonic() > deadline:
+            for member in crew.here:
+                print(member.name, member.condition())  # noqa: T201 - shown when the test fails
+            return
         time.sleep(0.1)
 
 

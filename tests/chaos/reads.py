@@ -19,7 +19,7 @@ from typing import Literal
 
 from tests.chaos.checker import Contents
 
-What = Literal["assigned", "revoked", "lost", "read", "committing", "stored", "seen", "frozen"]
+What = Literal["assigned", "revoked", "lost", "read", "committing", "stored", "seen", "unaware"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class Did:
     """Something that happened to one partition; ``offset`` is the next one, where it is a commit.
 
     "committing" is before a commit is asked for, "stored" after it was confirmed; "seen" is what an
-    onlooker was told that the group has stored.
+    onlooker was told that the group has stored. Who is "unaware" cannot know what happens from now
+    on: it is frozen, or was dropped by the broker.
     """
 
     what: What
@@ -85,7 +86,12 @@ class Term:
     begin: int
     last: int | None = None
     end: int | None = None
-    how: str = ""
+    is_unaware: bool = False
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it was more than late news of a partition that was lost before they came."""
+        return self.last is not None or not self.is_unaware
 
 
 @dataclass
@@ -126,12 +132,10 @@ def _step(known: Partition, when: int, did: Did) -> Iterable[Wrong]:
     term = known.term_of(did.member)
     if did.what == "assigned":
         known.terms.append(Term(did.member, when))
-    elif did.what in ("revoked", "lost"):
+    elif did.what in ("revoked", "lost", "unaware"):
         if term is not None:
-            term.end, term.how = when, did.what
-    elif did.what == "frozen":
-        if term is not None:
-            term.how = "frozen"
+            term.is_unaware |= did.what != "revoked"
+            term.end = term.end if did.what == "unaware" else when
     elif did.what == "read":
         yield from _read(known, term, did)
     elif did.what == "committing":
@@ -158,12 +162,9 @@ def _read(known: Partition, term: Term | None, did: Did) -> Iterable[Wrong]:
 
 def _stored(known: Partition, did: Did) -> Iterable[Wrong]:
     when, term = known.asked[did.member]
-    later = [
-        one
-        for one in known.terms
-        if term is not None and one.begin > term.begin and one is not term
-    ]
-    if term is None or any(one.begin < when for one in later):
+    if term is None or any(
+        term.begin < one.begin < when and one.last is not None for one in known.terms
+    ):
         yield Wrong("late", did)
     yield from _ahead(known, did)
 
@@ -185,5 +186,5 @@ def _shared(known: Partition, log: Sequence[Did]) -> Iterable[Wrong]:
     for number, first in enumerate(terms):
         for second in terms[number + 1 :]:
             is_over = first.end is not None and first.end < second.begin
-            if not is_over and first.how not in ("lost", "frozen"):
+            if not is_over and not first.is_unaware and second.is_real:
                 yield Wrong("shared", log[second.begin], f"with {first}")

@@ -65,11 +65,13 @@ def test_two_owners_are_found_unless_one_was_told() -> None:
     assert kinds("a assigned", "b assigned") == ["shared"]
     assert kinds("a assigned", "b assigned", "a revoked") == ["shared"]
     assert not kinds("a assigned", "b assigned", "a lost")
-    assert not kinds("a assigned", "a frozen", "b assigned")
+    assert not kinds("a assigned", "a unaware", "b assigned")
+    assert not kinds("a assigned", "a unaware", "b assigned", "a revoked")
+    assert not kinds("a assigned", "b assigned", "b lost")
 
 
 def test_commit_of_somebody_who_has_lost_the_partition_is_found() -> None:
-    begin = ["a assigned", *reads("a", 0), "b assigned", "a committing 1", "a stored 1", "a lost"]
-    assert kinds(*begin) == ["late"]
+    begin = ["a assigned", *reads("a", 0), "b assigned", *reads("b", 0)]
+    assert kinds(*begin, "a committing 1", "a stored 1", "a lost") == ["late"]
     begun_before = ["a assigned", *reads("a", 0), "a committing 1", "b assigned", "a stored 1"]
     assert not kinds(*begun_before, "a lost")
