@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -303,7 +303,7 @@ def test_slow_broker_holds_up_only_its_own_partitions(kafka_three: KafkaCluster)
 
 STOPPED = """
 import sys, time, karrow
-from karrow.errors import CommitFailed
+from karrow.errors import CommitFailed, StateError
 bootstrap, topic, group, kind = sys.argv[1:]
 told = []
 consumer = karrow.Consumer(
@@ -332,7 +332,7 @@ if kind == "iterate":
     try:
         for record in consumer:
             seen.append((record.partition, record.offset))
-    except karrow.StateError:
+    except StateError:
         pass
     stop.join()
     print(" ".join(told), flush=True)
@@ -395,35 +395,41 @@ def test_slow_application_leaves_and_comes_back(kafka: KafkaCluster, kind: str) 
     """Row 12: past max_poll_interval others go on; it hears of the loss and joins again."""
     topic, group = kafka.create_topic(partitions=2), new_group()
     fill(kafka.bootstrap(), topic, range(5), 2)
-    told: list[str] = []
+    told: list[tuple[str, set[int]]] = []
+
+    def note(what: str) -> Callable[[Sequence[TopicPartition]], None]:
+        return lambda about: told.append((what, {one.partition for one in about}))
+
     options = {**QUICK, **KINDS[kind], "group": group, "auto_commit": False}
     with karrow.Consumer(
         kafka.bootstrap(),
         topic,
         **options,
         max_poll_interval=2.0,
-        on_assigned=lambda _: told.append("assigned"),
-        on_revoked=lambda _: told.append("revoked"),
-        on_lost=lambda _: told.append("lost"),
+        on_assigned=note("assigned"),
+        on_revoked=note("revoked"),
+        on_lost=note("lost"),
     ) as slow:
         held: list[karrow.Record] = []
         while not held:
             held = slow.poll(0.5, max_records=1)
         with karrow.Consumer(kafka.bootstrap(), topic, **options) as other:
-            found: list[karrow.Record] = []
+            # Nothing was committed before, so what came before a rebalance may come again.
+            found: set[tuple[int, int]] = set()
             deadline = time.monotonic() + TIMEOUT
             while len(found) < 10:
                 assert time.monotonic() < deadline
-                found += other.poll(0.1)
-            assert places(found) == everything(5, 2)
+                found.update(places(other.poll(0.1)))
             other.commit()
             with pytest.raises(errors.CommitFailed):
                 slow.commit(held[-1])
-            while told[-1] != "assigned" or "lost" not in told:
+            while told[-1][0] != "assigned" or "lost" not in [what for what, _ in told]:
                 assert time.monotonic() < deadline, told
                 assert slow.poll(0.05) == []
                 assert other.poll(0.05) == []
-    assert told[:3] == ["assigned", "lost", "assigned"]
+    # What it works on is lost; the other partition may have been given back before.
+    busy = [what for what, about in told if held[-1].partition in about]
+    assert busy[:2] == ["assigned", "lost"]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from kafka.errors import KafkaError
 
 import karrow
 from karrow import errors
@@ -159,7 +160,7 @@ class Mixture:
 
     def _store(self, member: Consumer) -> None:
         """A commit may meet a rebalance; then what was read comes again, if it goes elsewhere."""
-        with contextlib.suppress(errors.CommitFailed, confluent_kafka.KafkaException):
+        with contextlib.suppress(errors.CommitFailed, confluent_kafka.KafkaException, KafkaError):
             member.commit()
 
     def _shares(self) -> list[set[int]]:
