@@ -417,7 +417,7 @@ def test_slow_application_leaves_and_comes_back(kafka: KafkaCluster, kind: str) 
             # Nothing was committed before, so what came before a rebalance may come again.
             found: set[tuple[int, int]] = set()
             deadline = time.monotonic() + TIMEOUT
-            while len(found) < 10:
+            while len(found) < 10 or {other.position(one) for one in other.assignment} != {5}:
                 assert time.monotonic() < deadline
                 found.update(places(other.poll(0.1)))
             other.commit()

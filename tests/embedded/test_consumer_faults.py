@@ -281,7 +281,7 @@ def test_a_slow_application_leaves_and_comes_back(broker: Broker, kind: dict[str
             # Nothing was committed before, so what came before a rebalance may come again.
             deadline = time.monotonic() + TIMEOUT
             found: set[tuple[int, int]] = set()
-            while len(found) < 10:
+            while len(found) < 10 or {second.position(one) for one in second.assignment} != {5}:
                 assert time.monotonic() < deadline
                 found.update(places(second.poll(0.05)))
             second.commit()

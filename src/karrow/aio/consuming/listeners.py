@@ -4,6 +4,7 @@ Rules:
 - They are called one after the other, in the order of what happened.
 - An AsyncConsumer calls them on the loop, and awaits what they return. A Consumer calls them in the
   thread of the application, while that polls or closes: until then the rebalance waits.
+- Nobody is told of losing what it was not told to have.
 - One that raises does not harm the rebalance; the application hears of it when it next polls, or
   from ``close``.
 """
@@ -42,6 +43,8 @@ class Listeners:
         self._engine = engine
         self._is_closing = False
         self._turn = asyncio.Lock()
+        # What the application was told to have; it is told of losing nothing else.
+        self._had: set[TopicPartition] = set()
         # Who is in a listener now.
         self._caller: threading.Thread | asyncio.Task[Any] | None = None
         self._errands: deque[Callable[[], None]] = deque()
@@ -94,6 +97,13 @@ class Listeners:
             self._engine.is_listening = False
 
     def _call(self, name: str, listener: Rebalanced, about: list[TopicPartition]) -> object:
+        if name == "on_assigned":
+            self._had.update(about)
+        elif self._on_assigned is not None:
+            about = [one for one in about if one in self._had]
+            self._had.difference_update(about)
+            if not about:
+                return None
         try:
             return listener(about)
         except Exception as error:  # noqa: BLE001 - the application's own
