@@ -413,6 +413,24 @@ def test_leader_that_cannot_tell_has_not_truncated(broker: Broker) -> None:
             assert places(take(consumer, 2)) == everything(6 + number, begin=5 + number)
 
 
+def test_leader_that_moves_while_it_is_asked_is_asked_again(broker: Broker) -> None:
+    """Row 20: whoever leads by then has to say whether it has what was read."""
+    fill(broker, range(5))
+    with reader(broker, out_of_range="none") as consumer:
+        take(consumer, 10)
+        broker.clear_requests()
+        broker.delay("OffsetForLeaderEpoch", 0.3, times=2)
+        for partition in range(2):
+            broker.move_leader(TOPIC, partition, 1)
+            broker.move_leader(TOPIC, partition, 2)
+        until(lambda: asked(broker, "OffsetForLeaderEpoch"))
+        for partition in range(2):
+            broker.move_leader(TOPIC, partition, 1)
+            broker.move_leader(TOPIC, partition, 2)
+        fill(broker, range(5, 8))
+        assert places(take(consumer, 6)) == everything(8, begin=5)
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -216,7 +216,7 @@ class Places(CommitCalls):
     # ---- truncated logs
 
     async def _validate(self, asked: list[Validation]) -> None:
-        by_partition = {one.partition: one for one in asked}
+        by_partition = {one.partition: one for one in await self._still_of(asked)}
 
         async def one_leader(broker_id: int, group: list[TopicPartition]) -> dict[Any, Any]:
             return await self._ends_of_epochs(broker_id, [by_partition[one] for one in group])
@@ -226,11 +226,22 @@ class Places(CommitCalls):
         outcomes |= await self._by_leader(list(by_partition), one_leader)
         errors = {one: said for one, said in outcomes.items() if isinstance(said, KarrowError)}
         with self._engine.lock:
-            for question in asked:
-                if question.partition not in errors:
-                    self._settle(question, *outcomes[question.partition])
+            for partition, question in by_partition.items():
+                if partition not in errors:
+                    self._settle(question, *outcomes[partition])
         if errors:
             raise PartialError("some ends of epochs are not known", {}, errors)
+
+    async def _still_of(self, asked: list[Validation]) -> list[Validation]:
+        """Those whose leader is still the one that is to be asked; it may have moved on since."""
+        await self._cluster.look_up({one.partition.topic for one in asked})
+        with self._engine.lock:
+            for one in asked:
+                known = self._cluster.cache.partition(*one.partition)
+                if known is not None:
+                    self._positions.leader_is(one.partition, known.leader_epoch)
+            still_open = set(self._positions.to_validate())
+        return [one for one in asked if one in still_open]
 
     def _settle(self, asked: Validation, end_offset: int | None, end_epoch: int | None) -> None:
         gone = self._positions.validated(asked, end_offset, end_epoch)
