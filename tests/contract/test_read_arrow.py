@@ -8,6 +8,7 @@ import pytest
 
 import karrow
 from karrow import errors
+from karrow.config.fetch import Isolation
 from tests.contract.test_consumer import everything, fill, filled
 from tests.fix_any import AnyKafka
 
@@ -66,10 +67,11 @@ def test_transactions_are_read_as_the_isolation_says(any_kafka: AnyKafka) -> Non
         producer.send(topic, b"gone").result(20)
         producer.abort_transaction()
     # Behind the last record there is only the marker of the abort.
-    for isolation, values in (
-        ("read_committed", [b"kept"]),
-        ("read_uncommitted", [b"kept", b"gone"]),
-    ):
+    expected: dict[Isolation, list[bytes]] = {
+        "read_committed": [b"kept"],
+        "read_uncommitted": [b"kept", b"gone"],
+    }
+    for isolation, values in expected.items():
         table = karrow.read_arrow(any_kafka.bootstrap, topic, isolation=isolation)
         assert table.column("value").to_pylist() == values
 
@@ -84,7 +86,7 @@ def test_what_cannot_be_read_is_an_error(newest_kafka: AnyKafka) -> None:
     with pytest.raises(errors.UnknownTopicOrPartition):
         karrow.read_arrow(bootstrap, topic, partitions=[4], api_timeout=1.0, request_timeout=1.0)
     with pytest.raises(errors.ConfigError, match="group"):
-        karrow.read_arrow(bootstrap, topic, group="g")
+        karrow.read_arrow(bootstrap, topic, group="g")  # type: ignore[call-arg]
     with pytest.raises(errors.ConfigError, match="partition 0"):
         karrow.read_arrow(bootstrap, topic, start={7: 1})
     fill(newest_kafka, topic, [5], 1)
