@@ -19,6 +19,12 @@ from karrow.config.option import Option
 
 DOCS = Path(__file__).parent.parent / "docs"
 DIALECTS: tuple[Dialect, ...] = ("librdkafka", "java")
+WITH_TABLES: tuple[type[ClientConfig], ...] = (
+    ClientConfig,
+    ProducerConfig,
+    ConsumerConfig,
+    WorkerConfig,
+)
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -39,8 +45,9 @@ def default(field: dataclasses.Field[object]) -> str:
 
 
 def options(config: type[ClientConfig]) -> str:
-    """Every option of a set that its parent has not."""
-    inherited = {name for parent in config.__bases__ for name in parent.describe()}
+    """Every option of a set that the nearest set with a table of its own has not."""
+    parent = next((one for one in config.__mro__[1:] if one in WITH_TABLES), None)
+    inherited = set() if parent is None else set(parent.describe())
     rows = []
     for field in dataclasses.fields(config):
         if field.name in inherited:
