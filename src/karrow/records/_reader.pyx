@@ -255,7 +255,7 @@ cdef class RecordReader:
         return 0
 
     cdef int64_t plausible(self, int64_t next_offset, int64_t base_offset, int64_t end) noexcept:
-        """The offset after a batch whose header may be damaged too: the next one may know better."""
+        """The offset after a batch whose header may be damaged too; the next one may know it."""
         cdef int64_t following
         if self.size - end >= ENTRY_OVERHEAD:
             following = load64(self.start + end)

@@ -41,6 +41,7 @@ from karrow.errors import (
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
     KarrowError,
+    LeaderNotAvailable,
     OffsetOutOfRange,
     StaleMetadata,
     StateError,
@@ -216,15 +217,25 @@ class Fetcher(Calls):
                         self._inbox.fail(error)
                         return
                     self._stale |= asked
+                    self._hold_up(asked, error)
                 else:
                     known = said.topics
-                    self._stale |= {one for one in asked if not _has_leaders(known.get(one))}
+                    lacking = {one for one in asked if not _has_leaders(known.get(one))}
+                    self._stale |= lacking
+                    self._hold_up(lacking, LeaderNotAvailable("nobody leads it at the moment"))
                 self.changed()
                 if self._stale:
                     await asyncio.sleep(self._pause(failures))
                     failures += 1
         finally:
             self._refreshing = None
+
+    def _hold_up(self, topics: set[str], error: KarrowError) -> None:
+        """Note why partitions of topics cannot be asked for: nobody knows whom to ask."""
+        for partition in self.positions.assignment:
+            known = self._cluster.cache.partition(*partition)
+            if partition.topic in topics and (known is None or known.leader is None):
+                self.troubles[partition] = error
 
     # ---- a broker's worker
 
