@@ -39,6 +39,7 @@ from tests.embedded.consuming import (
 from tests.proxy import Proxy
 
 NODES = 3
+CLASSIC = [kind for kind in KINDS if kind != "served"]
 
 
 @pytest.fixture
@@ -48,7 +49,13 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture(params=KINDS)
+# In the gate one kind of each protocol.
+SOME_KINDS = [
+    pytest.param(name, marks=(pytest.mark.slow,) if name == "cooperative" else ()) for name in KINDS
+]
+
+
+@pytest.fixture(params=SOME_KINDS)
 def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
     """How the group shares its partitions."""
     return KINDS[request.param]
@@ -269,7 +276,9 @@ def test_no_offset_is_skipped_after_seeks_pauses_and_resumes(broker: Broker, see
             walk.poll(0)
 
 
-@pytest.mark.parametrize("kind", ["alone", *KINDS])
+@pytest.mark.parametrize(
+    "kind", ["alone", "served", *(pytest.param(one, marks=pytest.mark.slow) for one in CLASSIC)]
+)
 def test_a_consumer_without_brokers_costs_no_time(broker: Broker, kind: str) -> None:
     """Idle CPU near zero with all brokers down, and health says so; it goes on when they are."""
     fill(broker, range(3))
