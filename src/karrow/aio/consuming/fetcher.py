@@ -185,7 +185,9 @@ class Fetcher(Calls):
         age = cache.age_of(topic, asyncio.get_running_loop().time())
         if age > self._config.metadata_max_age or known is None or known.leader is None:
             self._refresh(topic)
-        if known is None or known.leader is None or age == float("inf"):
+        # Of a topic that is doubted because of one leader, the others are still to be asked.
+        is_doubted = age == float("inf") and fetch.partition in self.troubles
+        if known is None or known.leader is None or is_doubted:
             return None
         self.positions.leader_is(fetch.partition, known.leader_epoch)
         if self.positions[fetch.partition].state is not State.FETCHING:
