@@ -183,6 +183,20 @@ def test_the_next_fetch_leaves_before_anything_is_decoded(broker: Broker) -> Non
         assert consumer.position((TOPIC, 0)) == 1
 
 
+def test_fetching_goes_on_after_a_fetch_aside_that_took_long(broker: Broker) -> None:
+    fill(broker, 1)
+    with reader(broker, max_wait=0.3) as consumer:
+        consumer.assign([(TOPIC, 0)])
+        assert read(consumer, 5) == list(range(5))
+        asked = fetches(broker)
+        until(lambda: fetches(broker) > asked)
+        broker.delay("Fetch", 1.0)
+        consumer.seek((TOPIC, 0), 0)
+        assert read(consumer, 5) == list(range(5))
+        fill(broker, 1)
+        assert read(consumer, 5) == list(range(5, 10))
+
+
 def test_a_seek_does_not_wait_for_a_fetch_that_waits(broker: Broker) -> None:
     fill(broker, 2)
     with reader(broker, max_wait=LONG) as consumer:

@@ -9,7 +9,7 @@ from libc.stdlib cimport free, malloc, realloc
 
 cdef enum:
     LARGE = 4 << 20              # the smallest block that is kept
-    ROUND = 1 << 20              # so that answers of about the same size fit into the same block
+    ROUND = 4 << 20              # so that answers of about the same size fit into the same block
     MOST = 4                     # how many are kept, and how much they are together
     MOST_BYTES = 64 << 20
 
@@ -26,16 +26,19 @@ cdef Block take(Py_ssize_t size) noexcept:
     """A block of at least this size; its memory is NULL where there is none to be had."""
     global count, kept_bytes
     cdef Block found
+    cdef int best = -1
     cdef int i
     if size >= LARGE:
         size = (size + ROUND - 1) // ROUND * ROUND
         for i in range(count):
-            if size <= kept[i].size <= 2 * size:
-                found = kept[i]
-                count -= 1
-                kept[i] = kept[count]
-                kept_bytes -= found.size
-                return found
+            if kept[i].size >= size and (best < 0 or kept[i].size < kept[best].size):
+                best = i
+        if best >= 0:
+            found = kept[best]
+            count -= 1
+            kept[best] = kept[count]
+            kept_bytes -= found.size
+            return found
     found.size = max(size, 1)
     found.memory = malloc(found.size)
     return found

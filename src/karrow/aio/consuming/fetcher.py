@@ -5,7 +5,8 @@ Rules:
   names every partition of its broker that wants data and has room; the next one leaves as soon as
   the answer's batch headers were walked, before anything is decoded.
 - A partition is in one fetch at a time, also while its leader moves. After a seek it is another
-  one, which need not wait for the first.
+  one, which need not wait for the first. A worker that has nothing else to ask for is told when
+  that fetch is back, whoever has asked.
 - What is wanted while a fetch waits at its broker for data (after a seek, or when there is room
   again) is asked for on a second connection, for a short time each, until that fetch is back.
 - Nothing is asked for while the buffer is full, nor for a partition that has enough waiting. What
@@ -119,7 +120,7 @@ class Fetcher(Calls):
         self._refreshing: asyncio.Task[None] | None = None
         self._stale: set[str] = set()
         self._is_closed = False
-        # Whether a partition may have to be asked of another broker than before.
+        # Whether a partition may have to be asked for by another worker than before.
         self._is_other = False
         self.waits_for_room = False
 
@@ -175,6 +176,13 @@ class Fetcher(Calls):
             self._asked.get(fetch.partition) != fetch.epoch
             and until <= now
             and self._broker_of(fetch) == broker_id
+        )
+
+    def _is_under_way(self, broker_id: int) -> bool:
+        """Whether another fetch has asked for what this broker leads: its worker waits for that."""
+        return any(
+            self._asked.get(fetch.partition) == fetch.epoch and self._broker_of(fetch) == broker_id
+            for fetch in self._fetchable()
         )
 
     def _broker_of(self, fetch: Fetch) -> int | None:
@@ -251,6 +259,7 @@ class Fetcher(Calls):
                 now = time.monotonic()
                 wanted = self._wanted(broker_id, now)
                 if not wanted:
+                    self._is_other |= self._is_under_way(broker_id)
                     await self._wait(signal, self._rest(now))
                     continue
                 began = time.monotonic()
@@ -286,6 +295,8 @@ class Fetcher(Calls):
         finally:
             self._busy_asides.discard(broker_id)
             del self._asides[broker_id]
+            if self._is_other:
+                self.changed()
 
     def _broke(self, error: Exception) -> None:
         broken = StateError(f"fetching broke: {type(error).__name__}: {error}")
