@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, cast
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
 
 from karrow.aio.groups.assignment import Assignment, Assignor, Remembering
 from karrow.aio.groups.assignors import assignor
@@ -27,6 +28,7 @@ from karrow.aio.groups.coordinator import ClassicCalls, IdGiven
 from karrow.aio.groups.leader import Census, agreed, handed, offered, received, understood
 from karrow.aio.groups.member import AnyMembership, MemberState, Owner
 from karrow.errors import KarrowError, RebalanceInProgress
+from karrow.net.sharing import cancelled
 
 if TYPE_CHECKING:
     from karrow.config import ConsumerConfig
@@ -37,6 +39,8 @@ __all__ = ["AnyMembership", "MemberState", "Membership", "Owner"]
 
 # How often the leader asks for topics that do not exist.
 MISSING_TOPICS_PAUSE = 5.0
+# How long somebody who leaves waits for the id that it has just asked for.
+NAMING = 1.0
 
 
 class Membership(AnyMembership, ClassicCalls):
@@ -127,11 +131,26 @@ class Membership(AnyMembership, ClassicCalls):
                     self.generation,
                     self._config.rack,
                 )
-                answer = await self._join_group(self.member_id, protocols, self._why)
+                asked = self._join_group(self.member_id, protocols, self._why)
+                answer = await asked if self.member_id else await self._be_named(asked)
                 if not isinstance(answer, IdGiven):
                     span.set(member_id=answer.member_id, generation=answer.generation)
                     return answer
                 self.member_id = answer.member_id
+
+    async def _be_named(
+        self, asked: Coroutine[Any, Any, JoinedGroup | IdGiven]
+    ) -> JoinedGroup | IdGiven:
+        """Ask for an id; who has to leave meanwhile waits for it, to be able to say who leaves."""
+        asking = asyncio.create_task(asked, name=f"karrow first join of {self.group}")
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            await asyncio.wait({asking}, timeout=NAMING)
+            if asking.done() and not asking.cancelled() and asking.exception() is None:
+                self.member_id = asking.result().member_id
+            await cancelled(asking)
+            raise
 
     async def _divide(self, joined: JoinedGroup) -> dict[str, bytes]:
         """The leader's part: who gets what."""
