@@ -212,6 +212,23 @@ def test_a_seek_does_not_wait_for_a_fetch_that_waits(broker: Broker) -> None:
         assert time.monotonic() - began < LONG / 2
 
 
+def test_no_seek_waits_while_fetches_come_and_go(broker: Broker) -> None:
+    broker.move_leader(TOPIC, 0, 1)
+    broker.move_leader(TOPIC, 1, 1)
+    fill(broker, 1, partition=1)
+    with karrow.Client(broker.bootstrap) as client, reader(broker, max_wait=LONG) as consumer:
+        consumer.poll(TIMEOUT)
+        began = time.monotonic()
+        for _ in range(10):
+            for _ in range(3):
+                client.produce(TOPIC, [b"one"], partition=0)
+                consumer.seek((TOPIC, 1), 0)
+                time.sleep(0.004)
+            while not any(record.partition == 1 for record in consumer.poll(LONG)):
+                pass
+        assert time.monotonic() - began < LONG / 2
+
+
 def test_partitions_with_data_do_not_wait_for_those_without(broker: Broker) -> None:
     broker.move_leader(TOPIC, 0, 1)
     broker.move_leader(TOPIC, 1, 1)

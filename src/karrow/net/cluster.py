@@ -117,7 +117,8 @@ class Cluster:
     async def lane(self, broker_id: int, owner: int, number: int) -> Connection:
         """A connection that only an owner's batches use: the ``number``-th to a broker."""
         self._check()
-        broker = await self.broker(Node.id(broker_id))
+        known = self.cache.snapshot.brokers.get(broker_id)
+        broker = known or await self.broker(Node.id(broker_id))
         return await self._open(self._link(broker, f"{LANE}-{owner}-{number}"))
 
     async def close_lanes(self, owner: int) -> None:

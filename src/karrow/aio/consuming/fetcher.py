@@ -281,15 +281,18 @@ class Fetcher(Calls):
             self._signals.pop(broker_id, None)
 
     async def _serve_aside(self, broker_id: int) -> None:
-        """Ask for what the fetch that is away does not ask for, until it is back."""
+        """Ask for what the fetch that is away does not ask for, until there is no such thing."""
         try:
-            began = self._away.get(broker_id, 0.0)
-            await asyncio.sleep(max(began + PATIENCE - time.monotonic(), 0.0))
-            self._busy_asides.add(broker_id)
-            while self._away.get(broker_id) == began and (
-                wanted := self._wanted(broker_id, time.monotonic())
-            ):
-                await self._fetch(broker_id, ASIDE, FetchSession(enabled=False), wanted)
+            # Another one may have left by then, without what was wanted in the meantime.
+            while (began := self._away.get(broker_id)) is not None:
+                await asyncio.sleep(max(began + PATIENCE - time.monotonic(), 0.0))
+                self._busy_asides.add(broker_id)
+                while self._away.get(broker_id) == began:
+                    wanted = self._wanted(broker_id, time.monotonic())
+                    if not wanted:
+                        return
+                    await self._fetch(broker_id, ASIDE, FetchSession(enabled=False), wanted)
+                self._busy_asides.discard(broker_id)
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
             self._broke(error)
         finally:
