@@ -18,7 +18,6 @@ import karrow
 TOPIC = "orders"
 PARTITIONS = 3
 ORDERS = 300_000
-FETCH_BYTES = 8 << 20
 
 
 def main(bootstrap: str | None = None) -> None:
@@ -34,8 +33,8 @@ def main(bootstrap: str | None = None) -> None:
         orders = make_orders()
         producer = stack.enter_context(karrow.Producer(client, compression="lz4"))
         write(producer, topic, orders)
-        found = pa.concat_tables([read(client, topic, index) for index in range(PARTITIONS)])
-        report(orders, found)
+        report(orders, read(bootstrap, topic))
+        count(bootstrap, topic)
         client.delete_topic(topic)
 
 
@@ -56,35 +55,27 @@ def write(producer: karrow.Producer, topic: str, orders: pa.Table) -> None:
     say("wrote", start)
 
 
-def read(client: karrow.Client, topic: str, partition: int) -> pa.Table:
-    """Fetch a partition and decode it into Arrow columns, without an object per record."""
+def read(bootstrap: str, topic: str) -> pa.Table:
+    """Have everything as one table, without an object per record."""
     start = time.perf_counter()
-    offset, end = 0, client.latest_offset(topic, partition)
-    batches = []
-    while offset < end:
-        wanted = {
-            "partition": partition,
-            "fetch_offset": offset,
-            "partition_max_bytes": FETCH_BYTES,
-        }
-        answer = client.request(
-            "Fetch",
-            {
-                "replica_id": -1,
-                "max_bytes": FETCH_BYTES,
-                "topics": [{"topic": topic, "partitions": [wanted]}],
-            },
-            to=karrow.Node.leader(topic, partition),
-            api_version=11,
-        )
-        data = answer.responses[0].partitions[0].records
-        columns = pa.record_batch(
-            karrow.records.decode(data, columns=["offset", "key", "value"], from_offset=offset)
-        )
-        batches.append(columns)
-        offset = columns["offset"][-1].as_py() + 1
-    say(f"read partition {partition}:", start, offset)
-    return pa.Table.from_batches(batches)
+    found = karrow.read_arrow(bootstrap, topic, columns=["key", "value"])
+    say("read", start)
+    return found
+
+
+def count(bootstrap: str, topic: str) -> None:
+    """Share the topic in a group, and look at its batches as they come."""
+    start = time.perf_counter()
+    group = f"{topic}-counters"
+    with karrow.Consumer(bootstrap, topic, group=group, start="earliest") as consumer:
+        rows = 0
+        for batch in consumer.batches(columns=["offset"]):
+            rows += batch.num_rows
+            if rows == ORDERS:
+                break
+        consumer.commit()
+        print(f"the group has committed, and lags by {sum(consumer.lag().values())}")
+    say("counted", start)
 
 
 def report(orders: pa.Table, found: pa.Table) -> None:
@@ -105,10 +96,10 @@ def totals(orders: pa.Table) -> Counter[str]:
     return found
 
 
-def say(what: str, start: float, count: int = ORDERS) -> None:
+def say(what: str, start: float) -> None:
     """How long a step took."""
     took = time.perf_counter() - start
-    print(f"{what} {count:,} orders in {took:.2f} s ({count / took / 1e6:.1f} M/s)")
+    print(f"{what} {ORDERS:,} orders in {took:.2f} s ({ORDERS / took / 1e6:.1f} M/s)")
 
 
 if __name__ == "__main__":

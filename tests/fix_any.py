@@ -25,6 +25,7 @@ import pytest
 from karrow.broker.threaded import Broker
 from tests.brokers import NEWEST, RELEASES, KafkaCluster, RawConnection
 from tests.brokers.artifacts import Release
+from tests.brokers.properties import HEARTBEAT_INTERVAL
 from tests.brokers.users import PASSWORDS
 from tests.fix_kafka import cluster_for
 
@@ -132,10 +133,14 @@ def _opened(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
             yield AnyKafka(request.param.rpartition(".")[0], cluster)
         return
     version = request.param.removeprefix(EMBEDDED)
-    with _without_complaints(), Broker(version=version) as broker:
+    with _without_complaints(), _embedded(version) as broker:
         yield AnyKafka(version, broker)
         if version == SIBLINGS[NEWEST]:
             note(request, broker)
+
+
+def _embedded(version: str) -> Broker:
+    return Broker(version=version, heartbeat_interval=HEARTBEAT_INTERVAL)
 
 
 class _Complaints(logging.Handler):

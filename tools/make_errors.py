@@ -24,7 +24,8 @@ COORDINATOR = {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT
 # same client recovers from those by refreshing or joining again.
 FENCED = {"FENCED_INSTANCE_ID", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
 # Kafka's own class is not of the stale kind, yet the controller is found through the metadata.
-METADATA = {"NOT_CONTROLLER"}
+# A broker that is just coming or going may lead, or coordinate, while it is not listed.
+METADATA = {"BROKER_NOT_AVAILABLE", "NOT_CONTROLLER"}
 
 
 class Code(NamedTuple):

@@ -13,13 +13,19 @@ from pathlib import Path
 from generated import write_or_check
 
 from karrow.config.client import ClientConfig
+from karrow.config.consumer import ConsumerConfig
+from karrow.config.fetch import FetchConfig
 from karrow.config.option import Option, Options
 from karrow.config.producer import ProducerConfig
+from karrow.config.workers import WorkerConfig
 
 OUTPUT = Path(__file__).parent.parent / "src/karrow/config/options.py"
 SETS: dict[str, type[Options]] = {
     "ClientOptions": ClientConfig,
     "ProducerOptions": ProducerConfig,
+    "FetchOptions": FetchConfig,
+    "ConsumerOptions": ConsumerConfig,
+    "WorkerOptions": WorkerConfig,
 }
 
 HEAD = '''"""Keyword arguments of the clients, for type checkers and editors.
@@ -30,14 +36,24 @@ Made by tools/make_options.py; edit the option sets.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from karrow.config.client import AddressMap, MetadataRecovery
+    from karrow.config.consumer import (
+        Assignors,
+        GroupProtocol,
+        OutOfRange,
+        Rebalanced,
+        Start,
+    )
+    from karrow.config.fetch import Isolation
     from karrow.config.producer import Acks, AfterFork, Callbacks, Compression, Partitioner
     from karrow.config.sasl import Mechanism
     from karrow.config.tls import TLS
+    from karrow.config.workers import Columns
 
 '''
 
@@ -70,7 +86,7 @@ def typed_dict(name: str, options: type[Options]) -> str:
 
 def source() -> str:
     """The whole of options.py."""
-    names = ", ".join(f'"{name}"' for name in SETS)
+    names = ", ".join(f'"{name}"' for name in sorted(SETS))
     classes = "\n\n".join(typed_dict(name, options) for name, options in SETS.items())
     return f"{HEAD}__all__ = [{names}]\n\n\n{classes}"
 

@@ -13,12 +13,18 @@ from pathlib import Path
 from generated import write_or_check
 
 from karrow import events
-from karrow.config import ClientConfig, ProducerConfig
+from karrow.config import ClientConfig, ConsumerConfig, ProducerConfig, WorkerConfig
 from karrow.config.dialects import Dialect, properties
 from karrow.config.option import Option
 
 DOCS = Path(__file__).parent.parent / "docs"
 DIALECTS: tuple[Dialect, ...] = ("librdkafka", "java")
+WITH_TABLES: tuple[type[ClientConfig], ...] = (
+    ClientConfig,
+    ProducerConfig,
+    ConsumerConfig,
+    WorkerConfig,
+)
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -39,8 +45,9 @@ def default(field: dataclasses.Field[object]) -> str:
 
 
 def options(config: type[ClientConfig]) -> str:
-    """Every option of a set that its parent has not."""
-    inherited = set() if config is ClientConfig else set(ClientConfig.describe())
+    """Every option of a set that the nearest set with a table of its own has not."""
+    parent = next((one for one in config.__mro__[1:] if one in WITH_TABLES), None)
+    inherited = set() if parent is None else set(parent.describe())
     rows = []
     for field in dataclasses.fields(config):
         if field.name in inherited:
@@ -90,11 +97,17 @@ def filled(path: Path, tables: dict[str, str]) -> str:
 
 def files() -> dict[Path, str]:
     """The documents as they should be."""
-    tables = {**of_set("", ClientConfig), **of_set("producer-", ProducerConfig)}
+    tables = {
+        **of_set("", ClientConfig),
+        **of_set("producer-", ProducerConfig),
+        **of_set("consumer-", ConsumerConfig),
+    }
     configuration, telemetry = DOCS / "configuration.md", DOCS / "events.md"
+    workers = DOCS / "workers.md"
     return {
         configuration: filled(configuration, tables),
         telemetry: filled(telemetry, {"events": event_names()}),
+        workers: filled(workers, {"worker-options": options(WorkerConfig)}),
     }
 
 

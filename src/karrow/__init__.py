@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from karrow.aio._delivery import Delivery as Delivery
     from karrow.aio.admin import AsyncAdmin as AsyncAdmin
     from karrow.aio.client import AsyncClient as AsyncClient
+    from karrow.aio.consumer import AsyncConsumer as AsyncConsumer
+    from karrow.aio.groups.assignors import custom_assignor as custom_assignor
     from karrow.aio.producer import AsyncProducer as AsyncProducer
     from karrow.aio.producing.bulk import BulkDelivery as BulkDelivery
     from karrow.aio.producing.stats import BrokerStats as BrokerStats
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from karrow.broker.threaded import Broker as Broker
     from karrow.config import TLS as TLS
     from karrow.config import ClientConfig as ClientConfig
+    from karrow.config import ConsumerConfig as ConsumerConfig
     from karrow.config import MskIam as MskIam
     from karrow.config import OAuthBearer as OAuthBearer
     from karrow.config import Plain as Plain
@@ -38,12 +41,15 @@ if TYPE_CHECKING:
     from karrow.config import Scram as Scram
     from karrow.config import Secret as Secret
     from karrow.config import Token as Token
+    from karrow.config import WorkerConfig as WorkerConfig
     from karrow.config import sasl as sasl
     from karrow.net import retry as retry
     from karrow.records import Record as Record
     from karrow.sync.admin import Admin as Admin
     from karrow.sync.client import Client as Client
+    from karrow.sync.consumer import Consumer as Consumer
     from karrow.sync.producer import Producer as Producer
+    from karrow.sync.reading import read_arrow as read_arrow
     from karrow.sync.transaction import Transaction as Transaction
     from karrow.types import AbortedTransaction as AbortedTransaction
     from karrow.types import AclBinding as AclBinding
@@ -68,6 +74,8 @@ if TYPE_CHECKING:
     from karrow.types import GroupListing as GroupListing
     from karrow.types import GroupMember as GroupMember
     from karrow.types import GroupMetadata as GroupMetadata
+    from karrow.types import Health as Health
+    from karrow.types import HealthState as HealthState
     from karrow.types import JoinedGroup as JoinedGroup
     from karrow.types import MemberDescription as MemberDescription
     from karrow.types import NewPartitions as NewPartitions
@@ -89,6 +97,20 @@ if TYPE_CHECKING:
     from karrow.types import TransactionDescription as TransactionDescription
     from karrow.types import TransactionListing as TransactionListing
     from karrow.types import UserScramDescription as UserScramDescription
+    from karrow.workers.actor import WorkerState as WorkerState
+    from karrow.workers.aio import AsyncWorkerGroup as AsyncWorkerGroup
+    from karrow.workers.aio import GroupState as GroupState
+    from karrow.workers.aio import Worker as Worker
+    from karrow.workers.callbacks import CallbackGroup as CallbackGroup
+    from karrow.workers.callbacks import start_consumer as start_consumer
+    from karrow.workers.ending import Ending as Ending
+    from karrow.workers.ending import EndReason as EndReason
+    from karrow.workers.group import WorkerGroup as WorkerGroup
+    from karrow.workers.group import run_group as run_group
+    from karrow.workers.handler import Commit as Commit
+    from karrow.workers.handler import Handler as Handler
+    from karrow.workers.handler import Stop as Stop
+    from karrow.workers.manual import CommitId as CommitId
 
 __all__ = [
     "TLS",
@@ -101,32 +123,45 @@ __all__ = [
     "AsyncAdmin",
     "AsyncBroker",
     "AsyncClient",
+    "AsyncConsumer",
     "AsyncProducer",
     "AsyncTransaction",
+    "AsyncWorkerGroup",
     "Broker",
     "BrokerInfo",
     "BrokerStats",
     "BulkDelivery",
+    "CallbackGroup",
     "Client",
     "ClientConfig",
     "ClusterDescription",
     "ClusterMetadata",
+    "Commit",
+    "CommitId",
     "CommittedOffset",
     "ConfigChange",
     "ConfigEntry",
     "ConfigResource",
     "ConfigSource",
     "ConfigType",
+    "Consumer",
+    "ConsumerConfig",
     "Coordinator",
     "CreatedTopic",
     "Delivery",
     "ElectionResult",
+    "EndReason",
+    "Ending",
     "FetchResult",
     "GroupAssignment",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
     "GroupMetadata",
+    "GroupState",
+    "Handler",
+    "Health",
+    "HealthState",
     "JoinedGroup",
     "ManualClock",
     "MemberDescription",
@@ -153,6 +188,7 @@ __all__ = [
     "ScramMechanism",
     "Secret",
     "SendSummary",
+    "Stop",
     "Token",
     "TopicMetadata",
     "TopicPartition",
@@ -160,13 +196,21 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "UserScramDescription",
+    "Worker",
+    "WorkerConfig",
+    "WorkerGroup",
+    "WorkerState",
     "__version__",
     "config",
+    "custom_assignor",
     "errors",
     "events",
+    "read_arrow",
     "records",
     "retry",
+    "run_group",
     "sasl",
+    "start_consumer",
     "types",
     "wire",
 ]
@@ -178,14 +222,26 @@ _HOMES = {
     "AsyncAdmin": "karrow.aio.admin",
     "AsyncBroker": "karrow.broker.embedded",
     "AsyncClient": "karrow.aio.client",
+    "AsyncConsumer": "karrow.aio.consumer",
     "AsyncProducer": "karrow.aio.producer",
     "AsyncTransaction": "karrow.aio.producing.transaction",
+    "AsyncWorkerGroup": "karrow.workers.aio",
     "Broker": "karrow.broker.threaded",
     "BrokerStats": "karrow.aio.producing.stats",
     "BulkDelivery": "karrow.aio.producing.bulk",
+    "CallbackGroup": "karrow.workers.callbacks",
     "Client": "karrow.sync.client",
     "ClientConfig": "karrow.config",
+    "Commit": "karrow.workers.handler",
+    "CommitId": "karrow.workers.manual",
+    "Consumer": "karrow.sync.consumer",
+    "ConsumerConfig": "karrow.config",
+    "custom_assignor": "karrow.aio.groups.assignors",
     "Delivery": "karrow.aio._delivery",
+    "Ending": "karrow.workers.ending",
+    "EndReason": "karrow.workers.ending",
+    "GroupState": "karrow.workers.aio",
+    "Handler": "karrow.workers.handler",
     "ManualClock": "karrow.broker.clock",
     "MskIam": "karrow.config",
     "OAuthBearer": "karrow.config",
@@ -194,13 +250,21 @@ _HOMES = {
     "ProducerConfig": "karrow.config",
     "ProducerStats": "karrow.aio.producing.stats",
     "Record": "karrow.records",
+    "read_arrow": "karrow.sync.reading",
     "retry": "karrow.net",
+    "run_group": "karrow.workers.group",
     "sasl": "karrow.config",
     "Scram": "karrow.config",
     "Secret": "karrow.config",
+    "start_consumer": "karrow.workers.callbacks",
+    "Stop": "karrow.workers.handler",
     "TLS": "karrow.config",
     "Token": "karrow.config",
     "Transaction": "karrow.sync.transaction",
+    "Worker": "karrow.workers.aio",
+    "WorkerConfig": "karrow.config",
+    "WorkerGroup": "karrow.workers.group",
+    "WorkerState": "karrow.workers.actor",
 }
 
 

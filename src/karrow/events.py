@@ -44,8 +44,29 @@ __all__ = [
     "subscribe",
 ]
 
-SpanName = Literal["request", "connection", "auth", "metadata.update", "produce"]
-EventName = Literal["connection.close", "connection.throttle"]
+SpanName = Literal[
+    "request",
+    "connection",
+    "auth",
+    "metadata.update",
+    "produce",
+    "fetch",
+    "join",
+    "sync",
+    "heartbeat",
+    "leave",
+    "commit",
+    "process",
+]
+EventName = Literal[
+    "connection.close",
+    "connection.throttle",
+    "rebalance",
+    "consumer.health",
+    "worker.crash",
+    "worker.stuck",
+    "worker.end",
+]
 CloseReason = Literal[
     "remote_closed",
     "timeout",
@@ -100,14 +121,48 @@ _SPANS: dict[SpanName, _SpanKind] = {
             ok=_OK,
             failed=_FAILED,
         ),
+        _SpanKind(
+            "fetch",
+            ("client_id", "broker_id", "partition_count"),
+            ("bytes",),
+            ok=_OK,
+            failed=_FAILED,
+        ),
+        _SpanKind(
+            "join",
+            ("client_id", "group", "member_id", "reason"),
+            ("generation",),
+            ok=_OK,
+            failed=_FAILED,
+        ),
+        _SpanKind(
+            "sync", ("client_id", "group", "member_id", "generation"), ok=_OK, failed=_FAILED
+        ),
+        _SpanKind(
+            "heartbeat", ("client_id", "group", "member_id", "generation"), ok=_OK, failed=_FAILED
+        ),
+        _SpanKind("leave", ("client_id", "group", "member_id", "reason"), ok=_OK, failed=_FAILED),
+        _SpanKind("commit", ("client_id", "group", "partition_count"), ok=_OK, failed=_FAILED),
+        _SpanKind(
+            "process",
+            ("client_id", "group", "topic", "partition", "record_count", "handler"),
+            ("commit",),
+            ok=_OK,
+            failed=_FAILED,
+        ),
     )
 }
+_WHY = ("kind", "reason", "error")
 _SINGLES: dict[EventName, tuple[str, ...]] = {
     "connection.close": ("host", "port", "reason"),
     "connection.throttle": ("host", "port", "node_id", "client_id", "operation", "muted"),
+    "rebalance": ("client_id", "group", "member_id", "generation", "reason"),
+    "consumer.health": ("client_id", "group", "state", "reason"),
+    "worker.crash": ("client_id", "group", "topic", "partition", "callback", *_WHY),
+    "worker.stuck": ("client_id", "group", "topic", "partition", "callback"),
+    "worker.end": ("client_id", "group", "reason", "detail", "error"),
 }
 _PHASES = ("start", "stop", "exception")
-_WHY = ("kind", "reason", "error")
 _NAMES: tuple[str, ...] = (
     *(f"{name}.{phase}" for name in get_args(SpanName) for phase in _PHASES),
     *get_args(EventName),
@@ -214,7 +269,7 @@ _hub = _Hub()
 
 
 def names(family: str | None = None) -> tuple[str, ...]:
-    """The names of all events, or of a family's: request, connection, auth, metadata, produce.
+    """The names of all events, or of a family's, which is the first word of its events.
 
     >>> names("auth")
     ('auth.start', 'auth.stop', 'auth.exception')

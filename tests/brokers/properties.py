@@ -27,6 +27,8 @@ OLD = {"PLAINTEXT": "PLAINTEXT", "SASL_PLAINTEXT": "SASL_PLAINTEXT"}
 CONTROLLER = "CONTROLLER"
 
 BROKER_SESSION = 2.0
+# Of members whose partitions the broker divides: they learn of changes with their heartbeats.
+HEARTBEAT_INTERVAL = 0.3
 ZOOKEEPER_SESSION = 4.0
 SUPER_USERS = "User:ANONYMOUS;User:admin"
 
@@ -90,6 +92,7 @@ def _common(nodes: int) -> dict[str, str]:
         "group.min.session.timeout.ms": "500",
         "group.consumer.min.session.timeout.ms": "1000",
         "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": str(int(HEARTBEAT_INTERVAL * 1000)),
         "group.share.min.session.timeout.ms": "1000",
         "group.share.min.heartbeat.interval.ms": "100",
         "group.share.min.record.lock.duration.ms": "1000",

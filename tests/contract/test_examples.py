@@ -53,7 +53,7 @@ def test_examples_in_the_readme(kafka: KafkaCluster, capsys: pytest.CaptureFixtu
     topic = f"orders-{uuid4().hex}"
     quoted = {'"orders"': f'"{topic}"'}
     run_examples(ROOT / "README.md", {IN_THE_TEXT: kafka.bootstrap(), **quoted})
-    assert capsys.readouterr().out == "0\n0 None b'a'\n1 b'key' b'b'\n"
+    assert capsys.readouterr().out == "0\n4\n0 None b'a'\n1 b'key' b'b'\n"
 
 
 def test_examples_about_the_producer(
@@ -63,3 +63,12 @@ def test_examples_about_the_producer(
     quoted = {'"orders"': f'"{topic}"'}
     run_examples(ROOT / "docs" / "producer.md", {IN_THE_TEXT: kafka.bootstrap(), **quoted})
     assert topic in capsys.readouterr().out
+
+
+def test_examples_about_the_consumer(
+    kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = f"parcels-{uuid4().hex}"
+    quoted = {'"parcels"': f'"{topic}"'}
+    run_examples(ROOT / "docs" / "consumer.md", {IN_THE_TEXT: kafka.bootstrap(), **quoted})
+    assert capsys.readouterr().out.count("handled") == 300

@@ -20,10 +20,8 @@ Join = Callable[..., Consumer]
 
 
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    # Members of the consumer protocol send heartbeats as often as the broker says.
-    monkeypatch.setattr("karrow.broker.handlers.consumer_groups.HEARTBEAT_INTERVAL", 0.1)
-    with Broker(default_partitions=4) as broker:
+def broker() -> Iterator[Broker]:
+    with Broker(default_partitions=4, heartbeat_interval=0.1) as broker:
         yield broker
 
 

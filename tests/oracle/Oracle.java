@@ -1,5 +1,7 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedInputStream;
 import java.io.BufferedOutputStream;
 import java.io.DataInputStream;
@@ -11,8 +13,14 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Subscription;
+import org.apache.kafka.clients.consumer.internals.AbstractPartitionAssignor;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
@@ -21,13 +29,16 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * Turns (message, version, JSON) into the bytes Kafka itself would send, over stdin and stdout.
  *
  * A question is an int32 length, an int16 version, a UTF string with the class name and the JSON; an
- * answer is an int32 length, a status byte, and the bytes or the error's text.
+ * answer is an int32 length, a status byte, and the bytes or the error's text. With the version
+ * ASSIGN the class is an assignor, the JSON is its cluster and members, and the answer is JSON too.
  */
 public class Oracle {
     private static final byte DONE = 0;
     private static final byte REFUSED = 1;
     /** This release does not have the message or the version. */
     private static final byte UNKNOWN = 2;
+
+    private static final short ASSIGN = -1;
 
     private static final ObjectMapper MAPPER = new ObjectMapper();
     private static final Map<String, Method> READERS = new HashMap<>();
@@ -77,6 +88,8 @@ public class Oracle {
         buffer.get(name);
         byte[] json = new byte[buffer.remaining()];
         buffer.get(json);
+        if (version == ASSIGN)
+            return assign(new String(name, StandardCharsets.UTF_8), MAPPER.readTree(json));
         String path = "org.apache.kafka.common.message." + new String(name, StandardCharsets.UTF_8);
         requireVersion(Class.forName(path), version);
         Message message = (Message) reader(path).invoke(null, MAPPER.readTree(json), version);
@@ -106,5 +119,47 @@ public class Oracle {
         ByteBuffer buffer = ByteBuffer.allocate(message.size(cache, version));
         message.write(new ByteBufferAccessor(buffer), cache, version);
         return buffer.array();
+    }
+
+    private static byte[] assign(String name, JsonNode question)
+        throws IOException, ReflectiveOperationException {
+        Class<?> type = Class.forName("org.apache.kafka.clients.consumer." + name);
+        Map<String, Integer> cluster = new HashMap<>();
+        question.get("cluster").fields()
+            .forEachRemaining(topic -> cluster.put(topic.getKey(), topic.getValue().asInt()));
+        Map<String, Subscription> members = new HashMap<>();
+        question.get("members").fields()
+            .forEachRemaining(one -> members.put(one.getKey(), subscription(one.getValue())));
+        AbstractPartitionAssignor assignor =
+            (AbstractPartitionAssignor) type.getConstructor().newInstance();
+        ObjectNode answer = MAPPER.createObjectNode();
+        assignor.assign(cluster, members).forEach((member, partitions) -> {
+            ArrayNode found = answer.putArray(member);
+            for (TopicPartition one : partitions)
+                found.addArray().add(one.topic()).add(one.partition());
+        });
+        return MAPPER.writeValueAsBytes(answer);
+    }
+
+    private static Subscription subscription(JsonNode member) {
+        List<String> topics = new ArrayList<>();
+        member.get("topics").forEach(topic -> topics.add(topic.asText()));
+        List<TopicPartition> owned = new ArrayList<>();
+        member.get("owned")
+            .forEach(one -> owned.add(new TopicPartition(one.get(0).asText(), one.get(1).asInt())));
+        ByteBuffer userData = null;
+        try {
+            if (!member.get("userData").isNull())
+                userData = ByteBuffer.wrap(member.get("userData").binaryValue());
+        } catch (IOException error) {
+            throw new IllegalArgumentException(error);
+        }
+        int generation = member.get("generation").asInt();
+        Subscription found =
+            new Subscription(topics, userData, owned, generation, Optional.empty());
+        JsonNode instance = member.get("instanceId");
+        if (!instance.isNull())
+            found.setGroupInstanceId(Optional.of(instance.asText()));
+        return found;
     }
 }

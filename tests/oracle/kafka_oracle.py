@@ -1,4 +1,4 @@
-"""Kafka's own serializers, asked over a pipe."""
+"""Kafka's own serializers and assignors, asked over a pipe."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from jars import json_class_path, program
 
+from karrow.types import TopicPartition
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from karrow.aio.groups.assignment import Subscription
     from karrow.wire.structs import Struct
     from karrow.wire.table import Field, Schema
 
 SOURCE = Path(__file__).with_name("Oracle.java")
+# Where a message has its version: a question to an assignor.
+ASSIGN = -1
 
 
 class RefusedError(Exception):
@@ -50,12 +57,26 @@ class Oracle:
     def encode(self, facts: Schema, version: int, message: Struct) -> bytes:
         """The bytes Kafka makes of a message."""
         name = facts.name if facts.kind == "data" else f"{facts.name}Data"
+        return self._ask(version, name, as_json(message, version))
+
+    def assign(
+        self, name: str, cluster: Mapping[str, int], members: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        """Who gets what, says the assignor with this class name."""
+        described = {member: _described(one) for member, one in members.items()}
+        answer = self._ask(ASSIGN, name, {"cluster": dict(cluster), "members": described})
+        return {
+            member: sorted(TopicPartition(*one) for one in partitions)
+            for member, partitions in json.loads(answer).items()
+        }
+
+    def _ask(self, version: int, name: str, content: dict[str, Any]) -> bytes:
         question = b"".join(
             (
-                version.to_bytes(2, "big"),
+                version.to_bytes(2, "big", signed=True),
                 len(name).to_bytes(2, "big"),
                 name.encode(),
-                json.dumps(as_json(message, version)).encode(),
+                json.dumps(content).encode(),
             )
         )
         to_java, from_java = self._pipes()
@@ -65,15 +86,26 @@ class Oracle:
         if not answer:
             self._complaints.seek(0)
             raise RuntimeError(f"Java has ended: {self._complaints.read().decode()}")
-        status, content = answer[0], answer[1:]
+        status, found = answer[0], answer[1:]
         if status:
-            raise (RefusedError, UnknownError)[status - 1](content.decode())
-        return content
+            raise (RefusedError, UnknownError)[status - 1](found.decode())
+        return found
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         return self._process.stdin, self._process.stdout
+
+
+def _described(member: Subscription) -> dict[str, Any]:
+    data = member.user_data
+    return {
+        "topics": member.topics,
+        "owned": member.owned_partitions,
+        "userData": None if data is None else base64.b64encode(data).decode(),
+        "generation": member.generation,
+        "instanceId": member.instance_id,
+    }
 
 
 def as_json(message: Struct, version: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from karrow.broker.defaults import Defaults
 from karrow.broker.faults import Faults
 from karrow.broker.fetching import FetchSessions
 from karrow.broker.groups import Groups
+from karrow.broker.groups.consumer import HEARTBEAT_INTERVAL
 from karrow.broker.log import Log, MemoryShelf
 from karrow.broker.topic import NO_LEADER, Partition, Topic
 from karrow.broker.transactions.coordinator import Transactions
@@ -54,6 +55,7 @@ class Cluster:
         release: Release,
         default_partitions: int = 1,
         auto_create_topics: bool = True,
+        heartbeat_interval: float = HEARTBEAT_INTERVAL,
     ) -> None:
         self.clock = clock
         self.store = store
@@ -61,6 +63,7 @@ class Cluster:
         self.release = release
         self.default_partitions = default_partitions
         self.auto_create_topics = auto_create_topics
+        self.heartbeat_interval = heartbeat_interval
         self.id = self._recover_id()
         self.nodes: dict[int, Endpoint] = {}
         self.down: set[int] = set()

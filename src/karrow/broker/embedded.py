@@ -15,6 +15,7 @@ from karrow.broker.cluster import Cluster
 from karrow.broker.controls import Controls, Scope
 from karrow.broker.disk import DiskStore
 from karrow.broker.dispatch import Dispatcher
+from karrow.broker.groups.consumer import HEARTBEAT_INTERVAL
 from karrow.broker.node import Node
 from karrow.broker.releases import release
 from karrow.broker.session import Session
@@ -43,6 +44,7 @@ class BrokerOptions(TypedDict, total=False):
     auto_create_topics: bool
     default_partitions: int
     session_lifetime: float | None
+    heartbeat_interval: float
     clock: Clock | None
     seed: int | None
 
@@ -70,6 +72,7 @@ class AsyncBroker(Controls):
         auto_create_topics: bool = True,
         default_partitions: int = 1,
         session_lifetime: float | None = None,
+        heartbeat_interval: float = HEARTBEAT_INTERVAL,
         clock: Clock | None = None,
         seed: int | None = None,
     ) -> None:
@@ -79,6 +82,8 @@ class AsyncBroker(Controls):
             check_logins(sasl)
         if default_partitions < 1:
             raise ConfigError(f"default_partitions={default_partitions}: at least one is needed")
+        if heartbeat_interval <= 0:
+            raise ConfigError(f"heartbeat_interval={heartbeat_interval}: it must be above 0")
         self._count = brokers
         self._port = port
         self._data_dir = None if data_dir is None else Path(data_dir)
@@ -88,6 +93,7 @@ class AsyncBroker(Controls):
         self._auto_create_topics = auto_create_topics
         self._default_partitions = default_partitions
         self._session_lifetime = session_lifetime
+        self._heartbeat_interval = heartbeat_interval
         self._clock = clock or SystemClock()
         self._seed = seed
         self._nodes: dict[int, Node] = {}
@@ -216,6 +222,7 @@ class AsyncBroker(Controls):
             release=self._release,
             default_partitions=self._default_partitions,
             auto_create_topics=self._auto_create_topics,
+            heartbeat_interval=self._heartbeat_interval,
         )
         if self._sasl is not None:
             cluster.users.allow(self._sasl)

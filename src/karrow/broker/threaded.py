@@ -37,6 +37,8 @@ class Broker:
         auto_create_topics: whether topics come into being when they are asked for.
         default_partitions: how many partitions such a topic has.
         session_lifetime: seconds after which a SASL login must be repeated (KIP-368).
+        heartbeat_interval: seconds between the heartbeats of members in groups whose partitions
+            the broker divides (KIP-848).
         clock: a ``karrow.ManualClock`` for tests of time-outs.
         seed: makes ids and injected damage the same in every run.
 

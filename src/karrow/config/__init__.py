@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from karrow.config import sasl
 from karrow.config.bootstrap import Address, Servers, is_address
 from karrow.config.client import ClientConfig
+from karrow.config.consumer import ConsumerConfig
+from karrow.config.fetch import FetchConfig
 from karrow.config.option import Option, Options
 from karrow.config.producer import ProducerConfig
 from karrow.config.properties import from_file, from_properties
 from karrow.config.sasl import Mechanism, MskIam, OAuthBearer, Plain, Scram, Token
 from karrow.config.secret import Secret
 from karrow.config.tls import TLS
+from karrow.config.workers import WorkerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +30,8 @@ __all__ = [
     "TLS",
     "Address",
     "ClientConfig",
+    "ConsumerConfig",
+    "FetchConfig",
     "Mechanism",
     "MskIam",
     "OAuthBearer",
@@ -38,6 +43,7 @@ __all__ = [
     "Secret",
     "Servers",
     "Token",
+    "WorkerConfig",
     "from_env",
     "from_file",
     "from_properties",

@@ -194,6 +194,10 @@ class ClientConfig(Options):
         None,
         doc="Called with each advertised (host, port), gives the one to connect to, or raises.",
     )
+    api_versions: Mapping[str, int] | None = option(
+        None,
+        doc="The newest versions to speak by API name; what a call asks for itself comes first.",
+    )
     socket_keepalive: bool = option(
         True, doc="TCP keepalive on every connection.", librdkafka="socket.keepalive.enable"
     )
@@ -222,6 +226,7 @@ class ClientConfig(Options):
             object.__setattr__(self, "bootstrap", servers.resolve(self.bootstrap))
         self._check_pairs()
         self._check_security()
+        self._check_versions()
 
     def _check_pairs(self) -> None:
         for name in PAIRED:
@@ -239,6 +244,12 @@ class ClientConfig(Options):
                 "sasl PLAIN without tls would send the password in clear text",
                 hint="set tls=, use Scram, or allow it with allow_plaintext_password=True",
             )
+
+    def _check_versions(self) -> None:
+        given: Mapping[str, Any] = self.api_versions or {}
+        for name, version in given.items():
+            if not isinstance(version, int) or version < 0:
+                raise ConfigError(f"api_versions: {version!r} is no version of {name}")
 
     @property
     def call_timeout(self) -> float:

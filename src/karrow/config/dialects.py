@@ -6,24 +6,28 @@ set inherits what its parent says of a property, unless it has something else to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from karrow.config import client_properties as of_clients
+from karrow.config import consumer_properties as of_consumers
 from karrow.config import producer_properties as of_producers
 from karrow.config.client import ClientConfig
+from karrow.config.consumer import ConsumerConfig
 from karrow.config.producer import ProducerConfig
 
 if TYPE_CHECKING:
     from karrow.config.option import Options
 
-__all__ = ["Dialect", "Meanings", "Property", "Treatment", "properties"]
+__all__ = ["Dialect", "Meanings", "Property", "Reader", "Treatment", "properties"]
 
 Dialect = Literal["librdkafka", "java"]
 Treatment = Literal["supported", "ignored", "refused"]
 # Values that are no plain number or name, in the property's own unit, and what they set.
 Meanings = Mapping[Any, Any]
+# What makes the option's value of the property's, where a table cannot.
+Reader = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Property:
     treatment: Treatment
     option: str | None = None
     reason: str = ""
-    meanings: Meanings = field(default_factory=dict)
+    meanings: Meanings | Reader = field(default_factory=dict)
 
 
 class _Tables(NamedTuple):
@@ -43,7 +47,7 @@ class _Tables(NamedTuple):
     supported: dict[Dialect, dict[str, str]]
     ignored: dict[Dialect, dict[str, str]]
     refused: dict[Dialect, dict[str, str]]
-    meanings: dict[Dialect, dict[str, Meanings]]
+    meanings: Mapping[Dialect, Mapping[str, Meanings | Reader]]
 
 
 _TABLES: dict[type[Options], _Tables] = {
@@ -52,6 +56,9 @@ _TABLES: dict[type[Options], _Tables] = {
     ),
     ProducerConfig: _Tables(
         of_producers.SUPPORTED, of_producers.IGNORED, of_producers.REFUSED, of_producers.MEANINGS
+    ),
+    ConsumerConfig: _Tables(
+        of_consumers.SUPPORTED, of_consumers.IGNORED, of_consumers.REFUSED, of_consumers.MEANINGS
     ),
 }
 

@@ -211,5 +211,8 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "float": _read_float,
     "int": _read_int,
     "str": _read_str,
+    "Assignors": _read_str,
+    "OutOfRange": _read_str,
     "Servers": _read_str,
+    "Start": _read_str,
 }

@@ -6,16 +6,26 @@ Made by tools/make_options.py; edit the option sets.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from karrow.config.client import AddressMap, MetadataRecovery
+    from karrow.config.consumer import (
+        Assignors,
+        GroupProtocol,
+        OutOfRange,
+        Rebalanced,
+        Start,
+    )
+    from karrow.config.fetch import Isolation
     from karrow.config.producer import Acks, AfterFork, Callbacks, Compression, Partitioner
     from karrow.config.sasl import Mechanism
     from karrow.config.tls import TLS
+    from karrow.config.workers import Columns
 
-__all__ = ["ClientOptions", "ProducerOptions"]
+__all__ = ["ClientOptions", "ConsumerOptions", "FetchOptions", "ProducerOptions", "WorkerOptions"]
 
 
 class ClientOptions(TypedDict, total=False):
@@ -86,6 +96,9 @@ class ClientOptions(TypedDict, total=False):
 
     address_map: AddressMap | None
     """Called with each advertised (host, port), gives the one to connect to, or raises."""
+
+    api_versions: Mapping[str, int] | None
+    """The newest versions to speak by API name; what a call asks for itself comes first."""
 
     socket_keepalive: bool
     """TCP keepalive on every connection."""
@@ -162,3 +175,126 @@ class ProducerOptions(ClientOptions, total=False):
 
     exit_timeout: float | timedelta
     """How long the end of the interpreter waits for records that were not flushed."""
+
+
+class FetchOptions(ClientOptions, total=False):
+    """The options of FetchConfig."""
+
+    isolation: Isolation
+    """Whether to hand out records of transactions that are open or were aborted."""
+
+    min_bytes: int
+    """A broker that has less than this waits for more, up to max_wait."""
+
+    max_bytes: int
+    """How much a broker may answer at once; a single batch may be larger."""
+
+    partition_max_bytes: int
+    """How much of that may come from one partition; a single batch may be larger."""
+
+    max_wait: float | timedelta
+    """How long a broker may wait for min_bytes before it answers."""
+
+    buffer_bytes: int
+    """How much fetched data may wait to be handed out; fetching rests beyond that."""
+
+    max_decompressed_bytes: int
+    """How large a batch may be without its compression; a larger one is an error."""
+
+    check_crcs: bool
+    """Compare the checksum of every batch with its bytes."""
+
+    fetch_sessions: bool
+    """Let brokers remember what is fetched, so that requests name only changes (KIP-227)."""
+
+
+class ConsumerOptions(FetchOptions, total=False):
+    """The options of ConsumerConfig."""
+
+    group: str | None
+    """The group that shares the topics' partitions; None reads all and commits nothing."""
+
+    start: Start
+    """Where to begin without a committed offset: a place, or 'none' for an error."""
+
+    out_of_range: OutOfRange | None
+    """Where to go on when an offset is gone; None is start if that is an end, else 'none'."""
+
+    protocol: GroupProtocol
+    """How the group shares partitions: among its members, or by the broker (KIP-848)."""
+
+    assignors: Assignors
+    """Who may divide partitions in a classic group, the best first: names or objects."""
+
+    remote_assignor: str | None
+    """The broker's assignor with protocol='consumer'; None leaves it to the broker."""
+
+    auto_commit: bool
+    """With a group, commit in the background what was handed out and done with."""
+
+    auto_commit_interval: float | timedelta
+    """How often auto_commit does that."""
+
+    instance_id: str | None
+    """The member's own name: it keeps its partitions over a restart (KIP-345)."""
+
+    session_timeout: float | timedelta
+    """A classic group goes on without a member that was silent for this long."""
+
+    heartbeat_interval: float | timedelta
+    """How often a classic group hears of its member."""
+
+    rebalance_timeout: float | timedelta | None
+    """How long members may take to join again; None is max_poll_interval."""
+
+    max_poll_interval: float | timedelta
+    """A member that does not ask for records for this long leaves the group."""
+
+    max_poll_records: int
+    """How many records one poll returns at most."""
+
+    on_assigned: Rebalanced | None
+    """Called with the partitions that the consumer has been given."""
+
+    on_revoked: Rebalanced | None
+    """Called with the partitions that it gives back, before others have them."""
+
+    on_lost: Rebalanced | None
+    """Called with the partitions that others may have already; None is on_revoked."""
+
+
+class WorkerOptions(ConsumerOptions, total=False):
+    """The options of WorkerConfig."""
+
+    threads: int
+    """How many callbacks without async may run at once."""
+
+    commit_interval: float | timedelta
+    """How long a commit that nobody waits for may wait for others."""
+
+    commit_threshold: int
+    """How many records may wait for such a commit."""
+
+    shutdown: float | timedelta
+    """How long a callback may go on when its partition is given back, or the group stops."""
+
+    max_restarts: int
+    """How many workers may be restarted within max_seconds; one more ends the group."""
+
+    max_seconds: float | timedelta
+    """The time in which restarts are counted."""
+
+    join_attempts: int
+    """How many attempts to join the group may fail in a row; then the workers end."""
+
+    batch_records: int | None
+    """How many records a callback is given; None is max_poll_records, or all that came."""
+
+    batch_bytes: int | None
+    """How large an Arrow batch may be; None is what was fetched."""
+
+    columns: Columns | None
+    """The columns of Arrow batches; None is all of them."""
+
+    fetch_interval: float | timedelta
+    """How long a partition rests after its records were handled."""

@@ -6,12 +6,15 @@ import logging
 import math
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from karrow.config import security
-from karrow.config.client import PAIRED, ClientConfig
+from karrow.config.client import MAX_BUFFER_BYTES, MEBIBYTE, PAIRED, ClientConfig
+from karrow.config.consumer import ConsumerConfig
 from karrow.config.dialects import Dialect, Property, properties
+from karrow.config.fetch import FRAME_OVERHEAD
 from karrow.config.files import parse_properties
 from karrow.config.option import Options, nearest
 from karrow.config.producer import MAX_IDEMPOTENT_IN_FLIGHT
@@ -61,6 +64,9 @@ def from_properties(
             _set(read, row.option, _converted(row, mapping[name], into), name)
     _lift_maxima(read)
     _yield_idempotence(read, into, options)
+    if issubclass(into, ConsumerConfig):
+        _fit_fetches(read, options)
+        _reset_by_age(read, options)
     read |= security.read(dialect, mapping, given=options)
     return into.make(None, {**read, **options})
 
@@ -127,6 +133,25 @@ def _yield_idempotence(
         read["idempotent"] = False
 
 
+def _fit_fetches(read: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Make limits of fetches fit each other, as both peers do, where no argument sets them."""
+    given = {**read, **options}
+    defaults = ConsumerConfig()
+    max_bytes = given.get("max_bytes", defaults.max_bytes)
+    partition = given.get("partition_max_bytes", defaults.partition_max_bytes)
+    if "partition_max_bytes" not in options and partition > max_bytes:
+        read["partition_max_bytes"] = max_bytes
+    fitting = max_bytes + FRAME_OVERHEAD
+    if "max_frame_bytes" not in given and fitting > defaults.max_frame_bytes:
+        read["max_frame_bytes"] = min(max_bytes + MEBIBYTE, MAX_BUFFER_BYTES)
+
+
+def _reset_by_age(read: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Java's by_duration holds for offsets that are gone as well (KIP-1106)."""
+    if isinstance(read.get("start"), timedelta) and "start" not in options:
+        read["out_of_range"] = read["start"]
+
+
 def _check_known(
     dialect: Dialect, name: str, known: dict[str, Property], into: type[Options]
 ) -> None:
@@ -151,6 +176,8 @@ def _set(read: dict[str, Any], option: str, value: Any, name: str) -> None:
 
 def _converted(row: Property, value: Any, into: type[Options]) -> Any:
     """The value in karrow's units; texts as in property files are read."""
+    if callable(row.meanings):
+        return row.meanings(value)
     about = into.describe()[str(row.option)]
     if about.unit is not None:
         number = _number(row.name, value)

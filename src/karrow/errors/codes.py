@@ -72,7 +72,7 @@ class RequestTimedOut(BrokerError):
     retriable = True
 
 
-class BrokerNotAvailable(BrokerError):
+class BrokerNotAvailable(StaleMetadata, BrokerError):
     """Broker not available."""
 
     code = 8

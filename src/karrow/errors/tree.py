@@ -14,15 +14,20 @@ __all__ = [
     "AuthorizationError",
     "BrokerError",
     "BufferFull",
+    "CallbackError",
     "CommitFailed",
     "ConfigError",
     "ConnectError",
     "CorruptRecordError",
     "Disconnected",
     "Fenced",
+    "GroupEnded",
+    "GroupJoinFailed",
     "KarrowError",
     "LocalProtocolError",
+    "LogTruncated",
     "NetworkError",
+    "NoOffset",
     "PartialError",
     "ProduceError",
     "ProtocolError",
@@ -159,6 +164,45 @@ class SerializationError(KarrowError, ValueError):
 
 class CommitFailed(KarrowError):
     """The offsets were not stored."""
+
+
+class GroupJoinFailed(KarrowError):
+    """A member has given up joining its group; ``__cause__`` is the last refusal."""
+
+
+class GroupEnded(KarrowError):
+    """A group of workers has ended, and not because somebody wanted it.
+
+    ``reason`` is a ``karrow.EndReason``, ``detail`` what a handler gave as its reason, and
+    ``__cause__`` what was raised.
+    """
+
+    def __init__(
+        self, message: str = "", *, reason: str = "", detail: object = None, **details: Any
+    ) -> None:
+        super().__init__(message, **details)
+        self.reason = reason
+        self.detail = detail
+
+
+class CallbackError(KarrowError):
+    """A function of the application raised; ``__cause__`` is what it raised."""
+
+
+class NoOffset(KarrowError):
+    """A partition has no committed offset, and ``start="none"`` says that this is an error."""
+
+
+class LogTruncated(KarrowError):
+    """What was read of a partition from ``offset`` on does not exist any more (KIP-320).
+
+    A broker without it has become the leader. ``position`` is where the consumer stood.
+    """
+
+    def __init__(self, message: str = "", *, offset: int, position: int, **details: Any) -> None:
+        super().__init__(message, offset=offset, **details)
+        self.offset = offset
+        self.position = position
 
 
 class ProduceError(KarrowError):

@@ -26,10 +26,12 @@ from karrow import events
 from karrow.errors import (
     AuthenticationError,
     BrokerNotAvailable,
+    ConfigError,
     ConnectError,
     InconsistentClusterId,
     KarrowError,
     LeaderNotAvailable,
+    LocalProtocolError,
     NetworkError,
     RebootstrapRequired,
     RemoteProtocolError,
@@ -47,6 +49,7 @@ from karrow.net.metadata import MetadataCache
 from karrow.net.pool import COORDINATOR, GENERAL, LANE, WAITING, Link, Pool
 from karrow.net.sharing import Sharing
 from karrow.types import Node
+from karrow.wire import api
 
 if TYPE_CHECKING:
     from karrow.config import ClientConfig
@@ -74,6 +77,7 @@ class Cluster:
     """Brokers, metadata and routing of one client."""
 
     def __init__(self, config: ClientConfig, dialer: Dialer | None = None) -> None:
+        _check_names(config)
         self.config = config
         self.cache = MetadataCache()
         self._dialer = dialer or Dialer(config)
@@ -113,7 +117,8 @@ class Cluster:
     async def lane(self, broker_id: int, owner: int, number: int) -> Connection:
         """A connection that only an owner's batches use: the ``number``-th to a broker."""
         self._check()
-        broker = await self.broker(Node.id(broker_id))
+        known = self.cache.snapshot.brokers.get(broker_id)
+        broker = known or await self.broker(Node.id(broker_id))
         return await self._open(self._link(broker, f"{LANE}-{owner}-{number}"))
 
     async def close_lanes(self, owner: int) -> None:
@@ -431,6 +436,14 @@ class Cluster:
         await self._refreshes.close()
         await self.coordinators.close()
         await self.pool.close()
+
+
+def _check_names(config: ClientConfig) -> None:
+    for name in config.api_versions or ():
+        try:
+            api(name)
+        except LocalProtocolError as error:
+            raise ConfigError(f"api_versions: {error.message}", hint=error.hint) from None
 
 
 def _question(

@@ -37,6 +37,7 @@ from karrow.errors import (
     StateError,
 )
 from karrow.net.versions import BrokerVersions, client_pauses, throttle_of
+from karrow.records._slab import Slab
 from karrow.wire import ClientFraming
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         on_close: Callable[[Connection], object] | None = None,
     ) -> None:
         self.peer = peer
+        self.version_limits = config.api_versions or {}
         self.versions = BrokerVersions({})
         self.mechanism: str | None = None
         self.served = 0
@@ -131,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self._framing = ClientFraming(config.client_id, max_frame=config.max_frame_bytes)
         self._frames = self._framing.frames
+        self._frames.allocate = Slab
         self._transport: asyncio.Transport | None = None
         self._line: deque[Pending] = deque()
         self._sent: deque[Pending] = deque()

@@ -13,7 +13,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from karrow.errors import KarrowError, RemoteProtocolError, UnsupportedVersion, error_for
+from karrow.errors import (
+    CoordinatorNotAvailable,
+    KarrowError,
+    RemoteProtocolError,
+    UnsupportedVersion,
+    error_for,
+)
 from karrow.net.sharing import Sharing
 from karrow.types import BrokerInfo, Coordinator, CoordinatorKind
 
@@ -47,9 +53,9 @@ class Coordinators:
         if known is not None:
             return known
         found = await self.find(kind, key)
-        if found.error is not None:
-            raise found.error
-        return self._known[kind, key]
+        if found.broker is None:
+            raise found.error or CoordinatorNotAvailable(f"nobody coordinates {key!r}")
+        return found.broker.id
 
     def forget(self, kind: CoordinatorKind, key: str) -> None:
         """Ask again next time."""

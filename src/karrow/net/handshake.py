@@ -30,7 +30,7 @@ async def negotiate(connection: Connection, *, cluster_id: str | None = None) ->
     if answer.error_code == UnsupportedVersion.code:
         answer = await _ask(connection, _newest_known(answer))
     _require(answer, connection)
-    connection.versions = BrokerVersions.of(answer)
+    connection.versions = BrokerVersions.of(answer, connection.version_limits)
     if cluster_id is not None and connection.versions["ApiVersions"][1] >= NAMES_CLUSTER:
         _require(await _ask(connection, NAMES_CLUSTER, cluster_id), connection)
 
@@ -59,5 +59,6 @@ def _require(answer: ApiVersionsResponse, connection: Connection) -> None:
 
 async def assume_before_negotiation(connection: Connection) -> None:
     """Take the broker for a 0.9, after making sure that it speaks Kafka at all."""
-    connection.versions = BrokerVersions(BEFORE_NEGOTIATION)
+    limits = connection.version_limits
+    connection.versions = BrokerVersions(BEFORE_NEGOTIATION, limits=limits)
     await connection.send_past("ListGroups", 0, {})

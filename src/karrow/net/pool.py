@@ -50,6 +50,7 @@ class Link:
         self._config = config
         self._retry_at = 0.0
         self._is_claimed = False
+        self._why_retired: str | None = None
         self._connection: Connection | None = None
         self._attempt: asyncio.Task[Connection] | None = None
 
@@ -113,6 +114,9 @@ class Link:
             self._failed()
         else:
             self._connection = attempt.result()
+            # Nobody looks after a link that was retired while it was being dialled.
+            if self._why_retired is not None:
+                self._connection.retire(self._why_retired)
 
     def _closed(self, connection: Connection) -> None:
         if connection.served:
@@ -129,6 +133,7 @@ class Link:
 
     def retire(self, reason: str) -> None:
         """Close once everything under way is answered."""
+        self._why_retired = reason
         if self._connection is not None:
             self._connection.retire(reason)
 

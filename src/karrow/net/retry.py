@@ -82,7 +82,7 @@ def is_transient(error: BaseException) -> bool:
 
 def is_commit_retriable(error: BaseException) -> bool:
     """Whether a commit may be repeated: storing the same offsets twice changes nothing."""
-    return is_transient(error) or is_coordinator(error)
+    return is_transient(error) or is_coordinator(error) or isinstance(error, StaleMetadata)
 
 
 def is_consumer_group_retriable(error: BaseException) -> bool:

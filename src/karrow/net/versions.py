@@ -4,7 +4,8 @@ Rules:
 - A broker's ranges belong to one connection and are read again at every reconnect: an upgrade may
   widen them and a downgrade may shrink them.
 - The newest version both sides know is taken, except previews, which must be asked for by number.
-- A version that was asked for is used or refused, never replaced.
+- A version that was asked for is used or refused, never replaced. What the options say is the
+  newest to take by itself; who asks for a version is not bound by it.
 """
 
 from __future__ import annotations
@@ -99,14 +100,21 @@ class BrokerVersions(Mapping[str, Range]):
     """The ranges that one broker speaks by API name, and its finalized features."""
 
     def __init__(
-        self, ranges: Mapping[str, Range], features: Mapping[str, int] | None = None
+        self,
+        ranges: Mapping[str, Range],
+        features: Mapping[str, int] | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self._ranges = dict(ranges)
         self.features = dict(features or {})
+        # The newest versions to take without being asked to.
+        self._limits = dict(limits or {})
         self._chosen: dict[str, int] = {}
 
     @classmethod
-    def of(cls, answer: ApiVersionsResponse) -> BrokerVersions:
+    def of(
+        cls, answer: ApiVersionsResponse, limits: Mapping[str, int] | None = None
+    ) -> BrokerVersions:
         """Read an ApiVersions answer; APIs that we do not know are left out."""
         known = {item.key: name for name, item in apis().items()}
         ranges = {
@@ -115,7 +123,7 @@ class BrokerVersions(Mapping[str, Range]):
             if item.api_key in known and 0 <= item.min_version <= item.max_version
         }
         features = {item.name: item.max_version_level for item in answer.finalized_features}
-        return cls(ranges, features)
+        return cls(ranges, features, limits)
 
     def __getitem__(self, name: str) -> Range:
         return self._ranges[name]
@@ -165,7 +173,8 @@ class BrokerVersions(Mapping[str, Range]):
 
     def _newest(self, target: Api, most: int | None) -> int:
         low, high = self.usable(target.name)
-        top = high if most is None else min(high, most)
+        limits = (high, most, self._limits.get(target.name))
+        top = min(limit for limit in limits if limit is not None)
         common = (v for v in target.versions if low <= v <= top and v not in target.unstable)
         version = max(common, default=None)
         if version is None:

@@ -17,7 +17,7 @@ Rules:
 cimport cython
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from karrow.records._columns cimport (
@@ -33,7 +33,7 @@ from karrow.records._layout cimport (
     MAGIC_AT, MESSAGE_ATTRIBUTES_AT, MESSAGE_CRC_AT, MIN_MESSAGE, MIN_RECORD, TRANSACTIONAL,
     BatchHeader, load_header,
 )
-from karrow.records._record cimport BatchOrigin, make_record
+from karrow.records._record cimport BatchOrigin, Record, make_record
 from karrow.records._segment cimport RawRecord, Segment, next_record, read_message
 
 import zlib
@@ -108,28 +108,6 @@ cdef class RecordReader:
             print(record.offset, record.value)
     """
 
-    cdef object view
-    cdef const uint8_t* start
-    cdef int64_t size
-    cdef int64_t at
-    cdef Segment segment
-    cdef object owner                    # what the segment points into; None: the source
-    cdef BatchOrigin origin              # of the records made from the segment
-    cdef int64_t segment_at
-    cdef int64_t segment_offset
-    cdef int32_t leader_epoch
-    cdef str _topic
-    cdef object _partition
-    cdef int64_t from_offset
-    cdef int64_t _next_offset
-    cdef list aborted
-    cdef set active
-    cdef bint check_crc
-    cdef int64_t limit
-    cdef tuple failure                   # what is wrong, a hint, the offset to go on at
-    cdef readonly bint partial_tail
-    cdef bint filling                    # another thread reads in the segment, without the GIL
-
     def __init__(
         self, data, *, str topic=None, partition=None, from_offset=None, aborted=None,
         bint check_crc=True, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES,
@@ -168,6 +146,16 @@ cdef class RecordReader:
     def next_offset(self):
         """The position after what was read so far; -1 before the first record."""
         return self._next_offset
+
+    @property
+    def is_damaged(self):
+        """Whether the next call raises, since the data is damaged from here on."""
+        return self.failure is not None
+
+    @property
+    def expanded_bytes(self):
+        """The size of the batch that is held decompressed."""
+        return 0 if self.owner is None else len(self.owner)
 
     # ---- loading: one entry of the data becomes the segment
 
@@ -254,7 +242,10 @@ cdef class RecordReader:
         if self.check_crc and header.crc != <uint32_t>crc_of_batch(
             self.view[begin + ATTRIBUTES_AT:end]
         ):
-            self.damage("the batch's checksum does not match its bytes", next_offset)
+            self.damage(
+                "the batch's checksum does not match its bytes",
+                self.plausible(next_offset, header.base_offset, end),
+            )
         if header.count < 0:
             self.damage(f"a batch declares {header.count} records", next_offset)
         if self.is_hidden(&header, start + BATCH_OVERHEAD, start + ENTRY_OVERHEAD + length):
@@ -262,6 +253,15 @@ cdef class RecordReader:
             return 0
         self.open_batch(&header, begin + BATCH_OVERHEAD, end, next_offset)
         return 0
+
+    cdef int64_t plausible(self, int64_t next_offset, int64_t base_offset, int64_t end) noexcept:
+        """The offset after a batch whose header may be damaged too; the next one may know it."""
+        cdef int64_t following
+        if self.size - end >= ENTRY_OVERHEAD:
+            following = load64(self.start + end)
+            if base_offset < following < next_offset:
+                return following
+        return next_offset
 
     cdef void pass_over(self, int64_t next_offset) noexcept:
         if next_offset > self._next_offset:
@@ -549,13 +549,21 @@ cdef class RecordReader:
         return self
 
     def __next__(self):
+        cdef Record record
+        while True:
+            record = self.take()
+            if record is not None:
+                return record
+            if not self.load():
+                raise StopIteration
+
+    cdef Record take(self):
+        """The next record of what is loaded, None where nothing is; keeps the GIL all the time."""
         cdef RawRecord raw
         self.refuse_second_thread()
-        while True:
-            if self.segment.remaining <= 0 and not self.load():
-                raise StopIteration
-            if self.origin is None:
-                self.make_origin()
+        if self.segment.remaining > 0 and self.origin is None:
+            self.make_origin()
+        while self.segment.remaining > 0:
             next_record(&self.segment, &raw)
             if self.segment.cursor.fault:
                 self.fault_in_segment()
@@ -565,6 +573,13 @@ cdef class RecordReader:
             if self.segment.remaining == 0 and self.segment.next_offset > raw.offset:
                 self._next_offset = self.segment.next_offset
             return make_record(self.origin, &raw)
+        return None
+
+    cdef int64_t to_load(self) noexcept:
+        """How many bytes the next entry has, 0 while there are records to be taken."""
+        if self.segment.remaining > 0 or self.size - self.at < ENTRY_OVERHEAD:
+            return 0
+        return load32(self.start + self.at + LENGTH_AT)
 
     cdef int make_origin(self) except -1:
         """Gives the segment's records bytes of their own: none keeps the whole data alive."""

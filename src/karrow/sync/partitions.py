@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from karrow.sync.twin import ClientTwin
 
 if TYPE_CHECKING:
-    from karrow.aio.calls.offsets import Isolation, Key
+    from karrow.aio.calls.offsets import Key
     from karrow.aio.calls.produce import Acks, Message, Partitioner
+    from karrow.config.fetch import Isolation
     from karrow.records import Record
     from karrow.records.typing import Bytes
     from karrow.types import FetchResult, OffsetLike, OffsetResult, RecordMetadata

@@ -43,6 +43,7 @@ from karrow.types.groups import (
     JoinedGroup,
     MemberDescription,
 )
+from karrow.types.health import Health, HealthState
 from karrow.types.offsets import Offset, OffsetKind, OffsetLike, OffsetResult, OffsetSpec
 from karrow.types.results import AbortedTransaction, FetchResult, RecordMetadata, SendSummary
 from karrow.types.topics import (
@@ -80,6 +81,8 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupMetadata",
+    "Health",
+    "HealthState",
     "JoinedGroup",
     "MemberDescription",
     "NewPartitions",

@@ -14,6 +14,8 @@ A frame comes out as a read-only view of memory that is never written again.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 from karrow.errors import RemoteProtocolError
 
@@ -42,10 +44,12 @@ class FrameReader:
     [b'hi']
     """
 
-    __slots__ = ("_body", "_broken", "_filled", "_scratch", "_view", "max_frame")
+    __slots__ = ("_body", "_broken", "_filled", "_scratch", "_view", "allocate", "max_frame")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
+        # Memory for a large frame; it need not be clean, since a frame is given away full.
+        self.allocate: Callable[[int], Any] = bytearray
         self._scratch = bytearray(SCRATCH)
         # The view to read into: of the scratch buffer, or of the frame in `_body`.
         self._view = memoryview(self._scratch)
@@ -135,7 +139,7 @@ class FrameReader:
 
     def _begin(self, length: int, start: int) -> None:
         """Go inside a frame, taking along what came with its length."""
-        body = memoryview(bytearray(length))
+        body = memoryview(self.allocate(length))
         count = self._filled - start
         body[:count] = self._view[start : self._filled]
         self._body = self._view = body

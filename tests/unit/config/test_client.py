@@ -9,12 +9,21 @@ from typing import Any
 
 import pytest
 
+import karrow
 from karrow import config
 from karrow.config import TLS, ClientConfig, MskIam, OAuthBearer, Plain, Scram
 from karrow.config.options import ClientOptions
 from karrow.errors import ConfigError
 
 OPTIONS = ClientConfig.describe()
+
+
+def test_versions_are_numbers_of_apis_that_exist() -> None:
+    assert ClientConfig(api_versions={"Fetch": 11}).api_versions == {"Fetch": 11}
+    with pytest.raises(ConfigError, match="api_versions: -1 is no version of Fetch"):
+        ClientConfig(api_versions={"Fetch": -1})
+    with pytest.raises(ConfigError, match=r"api_versions.*'Fetsch'.*Fetch"):
+        karrow.Client("localhost:9092", api_versions={"Fetsch": 1})
 
 
 def test_bootstrap_is_normalised_and_a_callable_waits_until_it_is_used() -> None:

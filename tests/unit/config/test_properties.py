@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from karrow.config import (
     TLS,
     ClientConfig,
+    ConsumerConfig,
     MskIam,
     OAuthBearer,
     Plain,
@@ -29,7 +30,7 @@ from tests.unit.config.pems import CERTIFICATE, KEY
 
 CANARY = "canary-7f3a"
 DIALECTS: list[Dialect] = ["librdkafka", "java"]
-SETS = [ClientConfig, ProducerConfig]
+SETS = [ClientConfig, ProducerConfig, ConsumerConfig]
 MODULES = "org.apache.kafka.common.security"
 
 
@@ -58,8 +59,10 @@ def test_no_set_treats_a_property_in_two_ways(
     [
         ("librdkafka", ClientConfig, peers.LIBRDKAFKA),
         ("librdkafka", ProducerConfig, peers.LIBRDKAFKA + peers.LIBRDKAFKA_PRODUCER),
+        ("librdkafka", ConsumerConfig, peers.LIBRDKAFKA + peers.LIBRDKAFKA_CONSUMER),
         ("java", ClientConfig, peers.JAVA),
         ("java", ProducerConfig, peers.JAVA + peers.JAVA_PRODUCER),
+        ("java", ConsumerConfig, peers.JAVA + peers.JAVA_CONSUMER),
     ],
 )
 def test_every_property_that_a_peer_documents_is_known(

@@ -30,7 +30,7 @@ def test_retriable_is_kafkas_own_judgement(code: int, retriable: bool) -> None:
 @pytest.mark.parametrize(
     ("kind", "codes"),
     [
-        (errors.StaleMetadata, {3, 5, 6, 9, 13, 41, 56, 72, 74, 80, 83, 84, 100, 103}),
+        (errors.StaleMetadata, {3, 5, 6, 8, 9, 13, 41, 56, 72, 74, 80, 83, 84, 100, 103}),
         (errors.StaleCoordinator, {14, 15, 16}),
         (errors.AuthorizationError, {29, 30, 31, 53, 65}),
         (errors.Fenced, {47, 82, 90}),

@@ -23,6 +23,7 @@ CLASSIFIED = {
     errors.NotLeaderOrFollower: (1, 0, 1, 1, 1, 1),
     errors.UnknownTopicOrPartition: (1, 0, 1, 1, 1, 1),
     errors.FencedLeaderEpoch: (1, 0, 1, 1, 1, 1),
+    errors.BrokerNotAvailable: (0, 0, 1, 1, 1, 1),
     errors.NotCoordinator: (1, 1, 0, 1, 1, 0),
     errors.CoordinatorLoadInProgress: (1, 1, 0, 1, 1, 0),
     errors.NotEnoughReplicasAfterAppend: (1, 0, 0, 1, 1, 0),

@@ -37,6 +37,16 @@ def test_previews_are_left_out_unless_asked_for() -> None:
         versions.choose("ShareFetch")
 
 
+def test_options_limit_what_is_chosen_but_not_what_is_asked_for() -> None:
+    versions = BrokerVersions({"Fetch": (4, 11), "Metadata": (0, 9)}, limits={"Fetch": 7})
+    assert versions.choose("Fetch") == 7
+    assert versions.choose("Fetch", most=5) == 5
+    assert versions.choose("Fetch", 11) == 11
+    assert versions.choose("Metadata") == 9
+    with pytest.raises(UnsupportedVersion, match="no common version of Fetch"):
+        BrokerVersions({"Fetch": (8, 11)}, limits={"Fetch": 7}).choose("Fetch")
+
+
 def test_refusal_names_both_ranges() -> None:
     versions = BrokerVersions({"Fetch": (4, 11)})
     with pytest.raises(UnsupportedVersion, match=r"v12 .*speaks 0 to 18, the broker 4 to 11"):

@@ -183,3 +183,14 @@ def test_the_error_pickles_with_its_place() -> None:
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.offset, error.next_offset, error.position) == (7, 8, 0)
     assert str(error) == str(caught.value)
+
+
+@pytest.mark.parametrize("flipped", range(4))
+def test_the_next_batch_knows_better_where_a_damaged_one_ends(flipped: int) -> None:
+    """A flip in the delta of the last offset breaks the checksum, and the end with it."""
+    second = pa.table({"value": pa.array([b"c"], pa.binary())})
+    data = bytearray(GOOD + records.encode(second, base_offset=2))
+    data[23 + flipped] ^= 0x40
+    with pytest.raises(CorruptRecordError) as caught:
+        list(records.RecordReader(bytes(data), topic="t", partition=0))
+    assert caught.value.next_offset == 2

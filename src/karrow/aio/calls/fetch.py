@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from karrow.aio.calls.base import Reply, Request
-from karrow.aio.calls.offsets import Isolation, OffsetCalls, isolation_level
+from karrow.aio.calls.offsets import OffsetCalls, isolation_level
 from karrow.errors import CorruptRecordError, RemoteProtocolError, error_for
 from karrow.records import Record, RecordReader
 from karrow.types import (
@@ -19,6 +19,7 @@ from karrow.types import (
 from karrow.types.numbers import number_or_none
 
 if TYPE_CHECKING:
+    from karrow.config.fetch import Isolation
     from karrow.net.connection import Connection
 
 # The Fetch versions that brought isolation, racks, and topic ids.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from karrow.aio.calls.base import Calls, Reply, Request
+from karrow.config.fetch import Isolation
 from karrow.errors import ConfigError, KarrowError, RemoteProtocolError, error_for
 from karrow.types import Node, OffsetLike, OffsetResult, OffsetSpec, TopicPartition
 
@@ -22,9 +23,6 @@ FIRST_WITH_ONE_OFFSET = 1
 FIRST_WITH_ISOLATION = 2
 FIRST_WITH_KIND = {"max_timestamp": 7, "earliest_local": 8, "latest_tiered": 9}
 CLIENT = -1
-
-
-Isolation = Literal["read_uncommitted", "read_committed"]
 
 
 def isolation_level(isolation: str) -> int:

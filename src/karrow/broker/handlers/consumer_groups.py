@@ -12,7 +12,7 @@ from uuid import UUID
 
 from karrow import errors
 from karrow.broker.call import Call, handles
-from karrow.broker.groups.consumer import HEARTBEAT_INTERVAL, LEAVE, Beat, ConsumerGroup
+from karrow.broker.groups.consumer import LEAVE, Beat, ConsumerGroup
 from karrow.broker.groups.reconciliation import NOTHING, ConsumerMember
 from karrow.broker.handlers.groups import allowed_operations
 from karrow.wire.messages import (
@@ -49,7 +49,7 @@ def consumer_group_heartbeat(
         member_id=beaten.member_id, member_epoch=beaten.epoch, assignment=None
     )
     if beaten.epoch > LEAVE:
-        answer.heartbeat_interval_ms = round(HEARTBEAT_INTERVAL * 1000)
+        answer.heartbeat_interval_ms = round(call.cluster.heartbeat_interval * 1000)
     if beaten.assignment is not None:
         answer.assignment = ConsumerGroupHeartbeatResponse.Assignment(
             topic_partitions=[

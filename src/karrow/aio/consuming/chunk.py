@@ -1,0 +1,90 @@
+"""Data of one partition on its way to the application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from karrow.records import RecordReader
+
+if TYPE_CHECKING:
+    from karrow.config import ConsumerConfig
+    from karrow.types import TopicPartition
+
+
+class Chunk:
+    """What one fetch brought of one partition: record data that is still to be decoded.
+
+    ``epoch`` is that of the partition when it was asked for; ``next_offset`` is where the data
+    ends; ``size`` is how much of the buffer it takes.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_config",
+        "_data",
+        "_from_offset",
+        "_is_own",
+        "_reader",
+        "epoch",
+        "leader_epoch",
+        "next_offset",
+        "partition",
+        "size",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        epoch: int,
+        data: memoryview,
+        *,
+        from_offset: int,
+        next_offset: int,
+        leader_epoch: int | None,
+        aborted: list[tuple[int, int]] | None,
+        size: int,
+        config: ConsumerConfig,
+    ) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.size = size
+        self.next_offset = next_offset
+        self.leader_epoch = leader_epoch
+        self._data = data
+        self._is_own = False
+        self._from_offset = from_offset
+        self._aborted = aborted
+        self._config = config
+        self._reader: RecordReader | None = None
+
+    @property
+    def reader(self) -> RecordReader:
+        """Decodes it, in the thread that asks; the same one every time."""
+        if self._reader is None:
+            topic, partition = self.partition
+            self._reader = RecordReader(
+                self._data,
+                topic=topic,
+                partition=partition,
+                from_offset=self._from_offset,
+                aborted=self._aborted,
+                check_crc=self._config.check_crcs,
+                max_decompressed_bytes=self._config.max_decompressed_bytes,
+            )
+        return self._reader
+
+    def read_again(self, offset: int) -> None:
+        """Have another reader, which begins at an offset; the old one may still be at work."""
+        self._from_offset = offset
+        self._reader = None
+
+    def keep(self) -> None:
+        """Have bytes of its own, to wait for long without the rest of the broker's answer."""
+        if not self._is_own:
+            self._data = memoryview(bytes(self._data))
+            self._is_own = True
+            if self._reader is not None:
+                self.read_again(self._reader.next_offset)
+
+    def __repr__(self) -> str:
+        return f"<Chunk of {self.partition} from {self._from_offset} to {self.next_offset}>"

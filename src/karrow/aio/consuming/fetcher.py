@@ -1,0 +1,599 @@
+"""Keeps data coming: one fetch after the other from every broker that leads an assigned partition.
+
+Rules:
+- Each broker has a worker with a connection of its own, since a broker holds fetches back. A fetch
+  names every partition of its broker that wants data and has room; the next one leaves as soon as
+  the answer's batch headers were walked, before anything is decoded.
+- A partition is in one fetch at a time, also while its leader moves. After a seek it is another
+  one, which need not wait for the first. A worker that has nothing else to ask for is told when
+  that fetch is back, whoever has asked.
+- What is wanted while a fetch waits at its broker for data (after a seek, or when there is room
+  again) is asked for on a second connection, for a short time each, until that fetch is back.
+- Nothing is asked for while the buffer is full, nor for a partition that has enough waiting. What
+  the application has decompressed counts. Whoever makes room tells, if somebody waits for it. Data
+  of paused partitions does not stand in the way of others: it is dropped, to be fetched again.
+- An answer without news that came at once is not asked for again at once.
+- A fetch session that its broker does not know any more is begun anew, without a pause.
+- A replica that is nearer (KIP-392) is asked while it is known and answers; then the leader.
+- What a broker says of a partition changes its cursor (positions.py) or, if only the application
+  can decide, reaches it through the inbox. Passing trouble is waited for: the leader is asked for
+  again, the partition rests (KIP-580), and nothing is raised.
+- Every task here is owned: one that breaks puts its error into the inbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from karrow import events
+from karrow.aio.calls.base import Calls
+from karrow.aio.calls.offsets import isolation_level
+from karrow.aio.consuming.chunk import Chunk
+from karrow.aio.consuming.positions import Fetch, Positions, State, Watermarks
+from karrow.aio.consuming.session import FetchSession, Plan
+from karrow.errors import (
+    FencedLeaderEpoch,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    KarrowError,
+    LeaderNotAvailable,
+    OffsetOutOfRange,
+    StaleMetadata,
+    StateError,
+    UnknownLeaderEpoch,
+    UnknownServerError,
+    error_for,
+)
+from karrow.net.retry import JITTER, backoff_delay
+from karrow.records._header import run_of
+from karrow.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from karrow.aio.consuming.inbox import Inbox
+    from karrow.config import ConsumerConfig
+    from karrow.net.cluster import Cluster
+    from karrow.net.connection import Connection
+
+# The Fetch versions that brought a limit for all, sessions, leader epochs, racks, and topic ids.
+FIRST_WITH_LIMIT = 3
+FIRST_WITH_SESSIONS = 7
+FIRST_WITH_TOPIC_IDS = 13
+NO_EPOCH = -1
+# How many times its own limit a partition may have waiting.
+AHEAD = 2
+# The connections to a broker: where fetches may wait for data, and the one for others meanwhile.
+MAIN, ASIDE = 0, 1
+# A fetch that has been away for this long waits at its broker; others must not.
+PATIENCE = 0.02
+LOST_SESSION = (FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch)
+
+Session: TypeAlias = FetchSession[TopicPartition, tuple[int, int]]
+
+
+class Fetcher(Calls):
+    """Fetches for one consumer."""
+
+    _config: ConsumerConfig
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        positions: Positions,
+        inbox: Inbox,
+        *,
+        lock: threading.RLock,
+        on_out_of_range: Callable[[Fetch], object],
+        on_recreated: Callable[[str], object],
+        on_full: Callable[[], object],
+        on_doubt: Callable[[], object],
+    ) -> None:
+        super().__init__(config, cluster)
+        self.positions = positions
+        self.expanded_bytes: Callable[[], int] = _none
+        self._inbox = inbox
+        self._lock = lock
+        self._on_out_of_range = on_out_of_range
+        self._on_recreated = on_recreated
+        self._on_full = on_full
+        self._on_doubt = on_doubt
+        self._level = isolation_level(config.isolation)
+        self._workers: dict[int, asyncio.Task[None]] = {}
+        self._signals: dict[int, asyncio.Event] = {}
+        self._asides: dict[int, asyncio.Task[None]] = {}
+        self._busy_asides: set[int] = set()
+        # Since when the worker of a broker has had a fetch under way.
+        self._away: dict[int, float] = {}
+        self._asked: dict[TopicPartition, int] = {}
+        self._ids: dict[str, UUID | None] = {}
+        # What keeps partitions from being fetched, while it is tried again.
+        self.troubles: dict[TopicPartition, KarrowError] = {}
+        self._resting: dict[TopicPartition, tuple[float, int]] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self._stale: set[str] = set()
+        self._is_closed = False
+        # Whether a partition may have to be asked for by another worker than before.
+        self._is_other = False
+        self.waits_for_room = False
+
+    # ---- who is asked
+
+    def changed(self) -> None:
+        """Positions, room or leaders are other than before: look again."""
+        if self._is_closed:
+            return
+        self._is_other = False
+        for broker_id in {self._broker_of(fetch) for fetch in self._fetchable()}:
+            if broker_id is not None and broker_id not in self._workers:
+                self._signals[broker_id] = asyncio.Event()
+                self._workers[broker_id] = asyncio.create_task(
+                    self._serve(broker_id), name=f"karrow fetch {broker_id}"
+                )
+        self.made_room()
+
+    def made_room(self) -> None:
+        """The application has taken data: have every worker look again what it may ask for."""
+        self.waits_for_room = False
+        for broker_id in self._away.keys() - self._asides.keys():
+            self._asides[broker_id] = asyncio.create_task(
+                self._serve_aside(broker_id), name=f"karrow fetch {broker_id} aside"
+            )
+        for signal in self._signals.values():
+            signal.set()
+
+    def _fetchable(self) -> list[Fetch]:
+        """What there is room for, and may be asked for by whoever."""
+        now = time.monotonic()
+        limit = AHEAD * self._config.partition_max_bytes
+        with self._lock:
+            fetches = self.positions.to_fetch(now)
+            if fetches and self._is_full():
+                self._on_full()
+            found = [
+                fetch
+                for fetch in fetches
+                if self.positions[fetch.partition].buffered_bytes < limit and not self._is_full()
+            ]
+            self.waits_for_room |= len(found) < len(fetches)
+        return found
+
+    def _is_full(self) -> bool:
+        held = self.positions.buffered_bytes + self.expanded_bytes()
+        return held >= self._config.buffer_bytes
+
+    def _is_wanted(self, fetch: Fetch, broker_id: int, now: float) -> bool:
+        """Whether this is to be asked of a broker now."""
+        until, _ = self._resting.get(fetch.partition, (0.0, 0))
+        return (
+            self._asked.get(fetch.partition) != fetch.epoch
+            and until <= now
+            and self._broker_of(fetch) == broker_id
+        )
+
+    def _is_under_way(self, broker_id: int) -> bool:
+        """Whether another fetch has asked for what this broker leads: its worker waits for that."""
+        return any(
+            self._asked.get(fetch.partition) == fetch.epoch and self._broker_of(fetch) == broker_id
+            for fetch in self._fetchable()
+        )
+
+    def _broker_of(self, fetch: Fetch) -> int | None:
+        """Whom to ask; None while the leader has to be found out."""
+        topic, number = fetch.partition
+        cache = self._cluster.cache
+        known = cache.partition(topic, number)
+        age = cache.age_of(topic, asyncio.get_running_loop().time())
+        if age > self._config.metadata_max_age or known is None or known.leader is None:
+            self._refresh(topic)
+        # Of a topic that is doubted because of one leader, the others are still to be asked.
+        is_doubted = age == float("inf") and fetch.partition in self.troubles
+        if known is None or known.leader is None or is_doubted:
+            return None
+        self.positions.leader_is(fetch.partition, known.leader_epoch)
+        if self.positions[fetch.partition].state is not State.FETCHING:
+            self._on_doubt()
+            return None
+        if fetch.replica is None:
+            return known.leader
+        if fetch.replica in cache.snapshot.brokers:
+            return fetch.replica
+        self.positions.ask_leader(fetch.partition)
+        return known.leader
+
+    def _refresh(self, topic: str) -> None:
+        self._stale.add(topic)
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(
+                self._refresh_stale(), name="karrow fetch metadata"
+            )
+
+    async def _refresh_stale(self) -> None:
+        failures = 0
+        try:
+            while self._stale:
+                asked, self._stale = self._stale, set()
+                try:
+                    said = await self._cluster.refresh(asked)
+                except KarrowError as error:
+                    if not error.retriable:
+                        self._inbox.fail(error)
+                        return
+                    self._stale |= asked
+                    self._hold_up(asked, error)
+                else:
+                    known = said.topics
+                    lacking = {one for one in asked if not _has_leaders(known.get(one))}
+                    self._stale |= lacking
+                    self._hold_up(lacking, LeaderNotAvailable("nobody leads it at the moment"))
+                self.changed()
+                if self._stale:
+                    await asyncio.sleep(self._pause(failures))
+                    failures += 1
+        finally:
+            self._refreshing = None
+
+    def _hold_up(self, topics: set[str], error: KarrowError) -> None:
+        """Note why partitions of topics cannot be asked for: nobody knows whom to ask."""
+        for partition in self.positions.assignment:
+            known = self._cluster.cache.partition(*partition)
+            if partition.topic in topics and (known is None or known.leader is None):
+                self.troubles[partition] = error
+
+    # ---- a broker's worker
+
+    async def _serve(self, broker_id: int) -> None:
+        session: Session = FetchSession(enabled=self._config.fetch_sessions)
+        signal = self._signals[broker_id]
+        try:
+            while True:
+                signal.clear()
+                # One look at the clock: who rests now must not have rested a moment later.
+                now = time.monotonic()
+                wanted = self._wanted(broker_id, now)
+                if not wanted:
+                    self._is_other |= self._is_under_way(broker_id)
+                    await self._wait(signal, self._rest(now))
+                    continue
+                began = time.monotonic()
+                self._away[broker_id] = began
+                try:
+                    is_news = await self._fetch(broker_id, MAIN, session, wanted)
+                finally:
+                    del self._away[broker_id]
+                if self._is_other:
+                    self.changed()
+                if broker_id in self._busy_asides:
+                    await asyncio.wait([self._asides[broker_id]], timeout=2 * PATIENCE)
+                if not is_news and time.monotonic() - began < PATIENCE:
+                    await self._wait(signal, PATIENCE)
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self._broke(error)
+        finally:
+            self._workers.pop(broker_id, None)
+            self._signals.pop(broker_id, None)
+
+    async def _serve_aside(self, broker_id: int) -> None:
+        """Ask for what the fetch that is away does not ask for, until there is no such thing."""
+        try:
+            # Another one may have left by then, without what was wanted in the meantime.
+            while (began := self._away.get(broker_id)) is not None:
+                await asyncio.sleep(max(began + PATIENCE - time.monotonic(), 0.0))
+                self._busy_asides.add(broker_id)
+                while self._away.get(broker_id) == began:
+                    wanted = self._wanted(broker_id, time.monotonic())
+                    if not wanted:
+                        return
+                    await self._fetch(broker_id, ASIDE, FetchSession(enabled=False), wanted)
+                self._busy_asides.discard(broker_id)
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self._broke(error)
+        finally:
+            self._busy_asides.discard(broker_id)
+            del self._asides[broker_id]
+            if self._is_other:
+                self.changed()
+
+    def _broke(self, error: Exception) -> None:
+        broken = StateError(f"fetching broke: {type(error).__name__}: {error}")
+        broken.__cause__ = error
+        self._inbox.fail(broken)
+
+    def _rest(self, now: float) -> float | None:
+        """How long until the next partition has rested."""
+        return min(
+            (until - now for until, _ in self._resting.values() if until > now), default=None
+        )
+
+    async def _wait(self, signal: asyncio.Event, limit: float | None) -> None:
+        """Until something changes, or the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await signal.wait()
+
+    def _wanted(self, broker_id: int, now: float) -> dict[TopicPartition, Fetch]:
+        wanted = {
+            fetch.partition: fetch
+            for fetch in self._fetchable()
+            if self._is_wanted(fetch, broker_id, now)
+        }
+        return self._without_recreated(wanted)
+
+    def _without_recreated(
+        self, wanted: dict[TopicPartition, Fetch]
+    ) -> dict[TopicPartition, Fetch]:
+        """Leave out topics that are others than before (KIP-516): nothing known of them holds."""
+        cache = self._cluster.cache
+        anew: set[str] = set()
+        for topic in {topic for topic, _ in wanted}:
+            before, now = self._ids.get(topic), cache.topic_id(topic)
+            if now is not None:
+                self._ids[topic] = now
+                if before is not None and before != now:
+                    anew.add(topic)
+        for topic in anew:
+            self._on_recreated(topic)
+        if not anew:
+            return wanted
+        return {one: fetch for one, fetch in wanted.items() if one.topic not in anew}
+
+    async def _fetch(
+        self, broker_id: int, lane: int, session: Session, wanted: Mapping[TopicPartition, Fetch]
+    ) -> bool:
+        """Ask once and keep what comes; False if there was nothing new."""
+        for partition, fetch in wanted.items():
+            self._asked[partition] = fetch.epoch
+        span = events.span(
+            "fetch",
+            client_id=self._config.client_id,
+            broker_id=broker_id,
+            partition_count=len(wanted),
+        ).start()
+        try:
+            connection = await self._cluster.lane(broker_id, id(self), lane)
+            version = self._version(connection, session, wanted)
+            wait = self._config.max_wait if lane == MAIN else min(self._config.max_wait, PATIENCE)
+            body = self._body(version, session, wanted, wait)
+            limit = self._config.request_timeout + wait
+            answer = await connection.send("Fetch", version, body, limit=limit)
+            _check(answer.error_code, connection)
+        except KarrowError as error:
+            span.fail(error)
+            was_new = session.is_new
+            session.end()
+            if was_new or not isinstance(error, LOST_SESSION):
+                self._failed(wanted.values(), error, broker_id)
+            return True
+        finally:
+            for partition, fetch in wanted.items():
+                if self._asked.get(partition) == fetch.epoch:
+                    del self._asked[partition]
+        session.answered(answer.session_id)
+        with self._lock:
+            is_news, size = self._read(answer, version, wanted, broker_id)
+        if size:
+            self._inbox.nudge()
+        span.stop(bytes=size)
+        return is_news
+
+    def _version(
+        self, connection: Connection, session: Session, wanted: Iterable[TopicPartition]
+    ) -> int:
+        """The newest that can name the topics; those of a session are named in one way."""
+        cache = self._cluster.cache
+        topics = {topic for topic, _ in wanted} | {topic for topic, _ in session.told}
+        has_ids = all(cache.topic_id(topic) for topic in topics)
+        if session.names_by_id is not has_ids:
+            session.end()
+            session.names_by_id = has_ids
+        most = None if has_ids else FIRST_WITH_TOPIC_IDS - 1
+        return connection.versions.choose("Fetch", most=most)
+
+    def _body(
+        self,
+        version: int,
+        session: Session,
+        wanted: Mapping[TopicPartition, Fetch],
+        wait: float,
+    ) -> dict[str, Any]:
+        told = {
+            partition: (
+                fetch.offset,
+                NO_EPOCH if fetch.leader_epoch is None else fetch.leader_epoch,
+            )
+            for partition, fetch in wanted.items()
+        }
+        plan: Plan[TopicPartition, tuple[int, int]] = session.plan(told)
+        body: dict[str, Any] = {
+            "max_wait_ms": round(wait * 1000),
+            "min_bytes": self._config.min_bytes,
+            "isolation_level": self._level,
+            "topics": self._topics(version, plan.asked),
+            "rack_id": self._config.rack or "",
+        }
+        if version >= FIRST_WITH_LIMIT:
+            body["max_bytes"] = self._config.max_bytes
+        if version >= FIRST_WITH_SESSIONS:
+            body |= {
+                "session_id": plan.session_id,
+                "session_epoch": plan.epoch,
+                "forgotten_topics_data": self._forgotten(version, plan.forgotten),
+            }
+        return body
+
+    def _topics(
+        self, version: int, asked: Mapping[TopicPartition, tuple[int, int]]
+    ) -> list[dict[str, Any]]:
+        topics: dict[str, list[dict[str, int]]] = {}
+        for (topic, number), (offset, epoch) in asked.items():
+            entry = {
+                "partition": number,
+                "fetch_offset": offset,
+                "current_leader_epoch": epoch,
+                "partition_max_bytes": self._config.partition_max_bytes,
+            }
+            topics.setdefault(topic, []).append(entry)
+        return [
+            {**self._topic(topic, version, FIRST_WITH_TOPIC_IDS, "topic"), "partitions": entries}
+            for topic, entries in topics.items()
+        ]
+
+    def _forgotten(
+        self, version: int, partitions: Iterable[TopicPartition]
+    ) -> list[dict[str, Any]]:
+        topics: dict[str, list[int]] = {}
+        for topic, number in partitions:
+            topics.setdefault(topic, []).append(number)
+        return [
+            {**self._topic(topic, version, FIRST_WITH_TOPIC_IDS, "topic"), "partitions": numbers}
+            for topic, numbers in topics.items()
+        ]
+
+    # ---- what comes back
+
+    def _read(
+        self, answer: Any, version: int, wanted: Mapping[TopicPartition, Fetch], broker_id: int
+    ) -> tuple[bool, int]:
+        """Take over an answer: whether it has news, and its bytes of records."""
+        is_news, size = False, 0
+        for entry in answer.responses:
+            topic = self._topic_name(entry, version, FIRST_WITH_TOPIC_IDS, "topic")
+            for item in entry.partitions:
+                asked = None
+                if topic is not None:
+                    asked = wanted.get(TopicPartition(topic, item.partition_index))
+                if asked is not None:
+                    size += len(item.records or b"")
+                    is_news |= bool(
+                        item.records or item.error_code or item.preferred_read_replica >= 0
+                    )
+                    self._read_partition(asked, item, answer.node_endpoints, broker_id)
+        return is_news, size
+
+    def _read_partition(
+        self, asked: Fetch, item: Any, endpoints: Iterable[Any], broker_id: int
+    ) -> None:
+        topic, number = asked.partition
+        error = error_for(
+            item.error_code, api="Fetch", topic=topic, partition=number, offset=asked.offset
+        )
+        if error is not None:
+            self._follow(asked.partition, item, endpoints)
+            self._refused(asked, error, broker_id)
+            return
+        self._resting.pop(asked.partition, None)
+        self.troubles.pop(asked.partition, None)
+        if item.preferred_read_replica >= 0:
+            until = time.monotonic() + self._config.metadata_max_age
+            self.positions.prefer(asked, item.preferred_read_replica, until)
+            self._is_other = True
+        self._keep(asked, item)
+
+    def _keep(self, asked: Fetch, item: Any) -> None:
+        data = item.records
+        after, size, epoch = run_of(data) if data else (None, 0, NO_EPOCH)
+        next_offset = asked.offset if after is None else max(after, asked.offset)
+        marks = Watermarks(
+            item.high_watermark, _known(item.last_stable_offset), _known(item.log_start_offset)
+        )
+        leader_epoch = None if epoch == NO_EPOCH else epoch
+        is_news = self.positions.fetched(
+            asked, next_offset, marks, leader_epoch=leader_epoch, size=len(data or b"")
+        )
+        # Bytes without a whole batch are damaged, or cut off; whoever reads them finds out.
+        if is_news and data and (size or len(data)):
+            aborted = [
+                (one.producer_id, one.first_offset) for one in item.aborted_transactions or ()
+            ]
+            chunk = Chunk(
+                asked.partition,
+                asked.epoch,
+                memoryview(data)[: size or len(data)],
+                from_offset=asked.offset,
+                next_offset=next_offset,
+                leader_epoch=leader_epoch,
+                aborted=aborted if self._level else None,
+                size=len(data),
+                config=self._config,
+            )
+            self._inbox.put(chunk)
+
+    def _refused(self, asked: Fetch, error: KarrowError, broker_id: int) -> None:
+        if isinstance(error, OffsetOutOfRange):
+            self._is_other |= asked.replica is not None
+            if self.positions.out_of_range(asked):
+                self._on_out_of_range(asked)
+            return
+        if _is_passing(error):
+            self._failed([asked], error, broker_id)
+        elif self.positions.stop(asked.partition, asked.epoch):
+            self._inbox.fail(error)
+
+    def _failed(self, asked: Iterable[Fetch], error: KarrowError, broker_id: int) -> None:
+        """A fetch came to nothing: what it asked for rests, and its leaders are doubted."""
+        now = time.monotonic()
+        asked = list(asked)
+        self._is_other = True
+        known = {type(self.troubles.get(one.partition)) for one in asked}
+        if not _is_passing(error) and type(error) not in known:
+            self._inbox.fail(error)
+        for fetch in asked:
+            partition = fetch.partition
+            if partition in self.positions:
+                self.troubles[partition] = error
+            _, failures = self._resting.get(partition, (0.0, 0))
+            self._resting[partition] = (now + self._pause(failures), failures + 1)
+            self._cluster.learn(error, Node.leader(*partition), broker_id)
+            if fetch.replica is not None:
+                self.positions.ask_leader(partition)
+            if isinstance(error, (FencedLeaderEpoch, UnknownLeaderEpoch)):
+                self._cluster.cache.forget(partition.topic)
+
+    def _pause(self, failures: int) -> float:
+        first, most = self._config.retry_backoff, self._config.retry_backoff_max
+        return backoff_delay(failures, first, most, jitter=JITTER)
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        self._is_closed = True
+        tasks = [
+            *self._workers.values(),
+            *self._asides.values(),
+            *filter(None, [self._refreshing]),
+        ]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._cluster.close_lanes(id(self))
+
+
+def _has_leaders(topic: Any) -> bool:
+    return topic is not None and all(
+        partition.leader is not None for partition in topic.partitions.values()
+    )
+
+
+def _is_passing(error: KarrowError) -> bool:
+    """Whether to ask again; a broker that does not say what is wrong may do better later."""
+    return error.retriable or isinstance(error, (StaleMetadata, UnknownServerError))
+
+
+def _check(error_code: int, connection: Connection) -> None:
+    error = error_for(error_code, api="Fetch", broker=connection.peer)
+    if error is not None:
+        raise error
+
+
+def _none() -> int:
+    return 0
+
+
+def _known(number: int) -> int | None:
+    return number if number >= 0 else None

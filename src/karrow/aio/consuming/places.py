@@ -1,0 +1,307 @@
+"""Finds the offsets that partitions wait for: committed ones, places, and ends of epochs.
+
+Rules:
+- A partition without an offset gets what its group has committed, else ``start``. A place that only
+  a broker can tell is asked for; so is whether a new leader has what was read (KIP-320).
+- Every broker is asked on its own, so that one that does not answer holds up nobody else.
+- Passing trouble is met with pauses, for as long as the answer is wanted. What will not pass stops
+  the partition and is told to the application.
+- A question counts in the epoch in which it was asked (positions.py), so that a seek overrides it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from karrow.aio.calls.base import Request
+from karrow.aio.calls.commits import CommitCalls
+from karrow.aio.consuming.positions import LookUp, Reset, Validation
+from karrow.errors import (
+    KarrowError,
+    LogTruncated,
+    NoOffset,
+    PartialError,
+    RemoteProtocolError,
+    UnsupportedVersion,
+    error_for,
+)
+from karrow.net.retry import is_consumer_group_retriable
+from karrow.net.sharing import cancelled
+from karrow.types import CommittedOffset, Node, OffsetResult, OffsetSpec, TopicPartition
+
+if TYPE_CHECKING:
+    from karrow.aio.consuming.engine import Engine
+    from karrow.config import ConsumerConfig
+    from karrow.net.cluster import Cluster
+    from karrow.net.connection import Connection
+
+Q = TypeVar("Q", LookUp, Reset, Validation)
+
+# Since this version consumers may ask for the end of an epoch, and say whom they take for leader.
+FIRST_FOR_CONSUMERS = 3
+CONSUMER = -1
+
+
+class Places(CommitCalls):
+    """Looks for offsets on behalf of one consumer.
+
+    ``troubles`` are the errors that hold up partitions now.
+    """
+
+    _config: ConsumerConfig
+
+    def __init__(self, config: ConsumerConfig, cluster: Cluster, engine: Engine) -> None:
+        super().__init__(config, cluster)
+        self.default_group = config.group
+        self.troubles: dict[TopicPartition, KarrowError] = {}
+        # Partitions that are not looked up yet, since a listener may still say where they begin.
+        self.withheld: set[TopicPartition] = set()
+        self._engine = engine
+        self._positions = engine.positions
+        self._asked: set[LookUp | Reset | Validation] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- what is asked
+
+    def look(self) -> None:
+        """Ask for everything that is not known and not being asked for."""
+        for wanted in self._positions.to_look_up():
+            if self._config.group is None and wanted.partition not in self.withheld:
+                self._begin(wanted)
+        self._pursue(self._to_look_up, self._look_up, by_leader=False)
+        self._pursue(self._positions.to_reset, self._reset)
+        self._pursue(self._positions.to_validate, self._validate)
+
+    def _to_look_up(self) -> list[LookUp]:
+        return [one for one in self._positions.to_look_up() if one.partition not in self.withheld]
+
+    def _pursue(
+        self,
+        open_questions: Callable[[], list[Q]],
+        ask: Callable[[list[Q]], Coroutine[Any, Any, None]],
+        *,
+        by_leader: bool = True,
+    ) -> None:
+        groups: dict[int | None, list[Q]] = {}
+        for question in open_questions():
+            if question not in self._asked:
+                leader = self._leader_of(question.partition) if by_leader else None
+                groups.setdefault(leader, []).append(question)
+        for group in groups.values():
+            self._asked.update(group)
+            work = self._until_answered(group, open_questions, ask)
+            task = asyncio.create_task(work, name="karrow offsets")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _leader_of(self, partition: TopicPartition) -> int | None:
+        known = self._cluster.cache.partition(*partition)
+        return None if known is None else known.leader
+
+    async def _until_answered(
+        self,
+        asked: list[Q],
+        open_questions: Callable[[], list[Q]],
+        ask: Callable[[list[Q]], Coroutine[Any, Any, None]],
+    ) -> None:
+        made = 0
+        left = asked
+        try:
+            while left:
+                try:
+                    await ask(left)
+                except KarrowError as error:
+                    self._failed(left, error)
+                still_open = set(open_questions())
+                left = [one for one in left if one in still_open]
+                if left:
+                    await asyncio.sleep(self._pause(made))
+                    made += 1
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self._engine.broke("looking for offsets", error)
+        finally:
+            self._asked.difference_update(asked)
+            for one in asked:
+                self.troubles.pop(one.partition, None)
+        self._engine.changed()
+
+    def _failed(self, asked: Iterable[Q], error: KarrowError) -> None:
+        """Some or all could not be told: those that never will be are stopped."""
+        told: set[int] = set()
+        for one in asked:
+            why = error.errors.get(one.partition) if isinstance(error, PartialError) else error
+            if not isinstance(why, KarrowError):
+                continue
+            self.troubles[one.partition] = why
+            if not is_consumer_group_retriable(why) and self._stop(one) and id(why) not in told:
+                told.add(id(why))
+                self._engine.inbox.fail(why)
+
+    def _stop(self, question: Q) -> bool:
+        with self._engine.lock:
+            return self._positions.stop(question.partition, question.epoch)
+
+    # ---- committed offsets
+
+    async def _look_up(self, asked: list[LookUp]) -> None:
+        found = await self.stored([one.partition for one in asked])
+        with self._engine.lock:
+            for one in asked:
+                stored = found.get(one.partition)
+                if stored is None or stored.offset is None:
+                    self._begin(one)
+                else:
+                    self._positions.found_committed(one, stored.offset, stored.leader_epoch)
+
+    async def stored(
+        self, partitions: Iterable[TopicPartition], *, retries: int | None = 0
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed, after transactions that are about to (KIP-447)."""
+        stable = self._config.isolation == "read_committed"
+        try:
+            return await self.committed_offsets(None, partitions, stable=stable, retries=retries)
+        except UnsupportedVersion:
+            if not stable:
+                raise
+            return await self.committed_offsets(None, partitions, retries=retries)
+
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return len(await self._numbers(topic, None))
+
+    def _begin(self, asked: LookUp) -> None:
+        """There is no committed offset."""
+        spec = self._config.start_spec
+        topic, number = asked.partition
+        if spec is not None:
+            if self._positions.is_current(asked.partition, asked.epoch):
+                self._positions.reset_to(asked.partition, spec)
+        elif self._stop(asked):
+            self._engine.inbox.fail(
+                NoOffset(
+                    "there is no committed offset to begin at",
+                    hint="seek, or set start= to something else than 'none'",
+                    topic=topic,
+                    partition=number,
+                )
+            )
+
+    # ---- places
+
+    async def _reset(self, asked: list[Reset]) -> None:
+        places = {one.partition: one.spec for one in asked}
+        isolation = self._config.isolation
+        found: Mapping[TopicPartition, OffsetResult]
+        missing: PartialError | None = None
+        try:
+            found = await self.list_offsets(places, isolation=isolation, retries=0)
+        except PartialError as error:
+            found, missing = error.results, error
+        # Nothing is that new: what comes is the place.
+        unknown = {one: "latest" for one in places if one in found and found[one].offset is None}
+        ends = await self.list_offsets(unknown, isolation=isolation, retries=0) if unknown else {}
+        with self._engine.lock:
+            for one in asked:
+                answer = found.get(one.partition)
+                if answer is not None:
+                    offset = answer.offset
+                    self._positions.found(
+                        one, ends[one.partition].offset or 0 if offset is None else offset
+                    )
+        if missing is not None:
+            raise missing
+
+    # ---- truncated logs
+
+    async def _validate(self, asked: list[Validation]) -> None:
+        by_partition = {one.partition: one for one in await self._still_of(asked)}
+
+        async def one_leader(broker_id: int, group: list[TopicPartition]) -> dict[Any, Any]:
+            return await self._ends_of_epochs(broker_id, [by_partition[one] for one in group])
+
+        lacking = RemoteProtocolError("the answer lacks the partition")
+        outcomes: dict[TopicPartition, Any] = dict.fromkeys(by_partition, lacking)
+        outcomes |= await self._by_leader(list(by_partition), one_leader)
+        errors = {one: said for one, said in outcomes.items() if isinstance(said, KarrowError)}
+        with self._engine.lock:
+            for partition, question in by_partition.items():
+                if partition not in errors:
+                    self._settle(question, *outcomes[partition])
+        if errors:
+            raise PartialError("some ends of epochs are not known", {}, errors)
+
+    async def _still_of(self, asked: list[Validation]) -> list[Validation]:
+        """Those whose leader is still the one that is to be asked; it may have moved on since."""
+        await self._cluster.look_up({one.partition.topic for one in asked})
+        with self._engine.lock:
+            for one in asked:
+                known = self._cluster.cache.partition(*one.partition)
+                if known is not None:
+                    self._positions.leader_is(one.partition, known.leader_epoch)
+            still_open = set(self._positions.to_validate())
+        return [one for one in asked if one in still_open]
+
+    def _settle(self, asked: Validation, end_offset: int | None, end_epoch: int | None) -> None:
+        gone = self._positions.validated(asked, end_offset, end_epoch)
+        if gone is None:
+            return
+        policy = self._config.out_of_range
+        spec = self._config.out_of_range_spec(gone.partition, gone.position)
+        if policy is not None and spec is not None:
+            # The ends of a log are places for who has none; here is a better one, as in Java.
+            diverging = OffsetSpec.at(gone.end_offset)
+            self._positions.reset_to(gone.partition, spec if callable(policy) else diverging)
+            return
+        topic, number = gone.partition
+        self._engine.inbox.fail(
+            LogTruncated(
+                f"records up to offset {gone.position} were read, and those from "
+                f"{gone.end_offset} on do not exist any more",
+                hint="seek to go on, or say how with out_of_range=",
+                offset=gone.end_offset,
+                position=gone.position,
+                topic=topic,
+                partition=number,
+            )
+        )
+
+    async def _ends_of_epochs(
+        self, broker_id: int, asked: list[Validation]
+    ) -> dict[TopicPartition, tuple[int | None, int | None] | KarrowError]:
+        connection = await self._cluster.connection(Node.id(broker_id))
+        if connection.versions.choose("OffsetForLeaderEpoch") < FIRST_FOR_CONSUMERS:
+            return dict.fromkeys((one.partition for one in asked), (None, None))
+
+        def body(_: int, __: Connection) -> dict[str, Any]:
+            topics: dict[str, list[dict[str, int]]] = {}
+            for one in asked:
+                entry = {
+                    "partition": one.partition.partition,
+                    "current_leader_epoch": one.leader_epoch,
+                    "leader_epoch": one.offset_epoch,
+                }
+                topics.setdefault(one.partition.topic, []).append(entry)
+            named = [{"topic": topic, "partitions": items} for topic, items in topics.items()]
+            return {"replica_id": CONSUMER, "topics": named}
+
+        reply = await self._send(Request("OffsetForLeaderEpoch", Node.id(broker_id), body))
+        outcomes: dict[TopicPartition, tuple[int | None, int | None] | KarrowError] = {}
+        for topic in reply.message.topics:
+            for entry in topic.partitions:
+                key = TopicPartition(topic.topic, entry.partition)
+                context = reply.context("OffsetForLeaderEpoch", topic=key[0], partition=key[1])
+                outcomes[key] = error_for(entry.error_code, **context) or _end(entry)
+        return outcomes
+
+    async def close(self) -> None:
+        """Ask no more."""
+        await cancelled(*self._tasks)
+
+
+def _end(entry: Any) -> tuple[int | None, int | None]:
+    """The end of an epoch; an undefined one is not a truncation, the leader just cannot tell."""
+    if entry.end_offset < 0 or entry.leader_epoch < 0:
+        return None, None
+    return entry.end_offset, entry.leader_epoch

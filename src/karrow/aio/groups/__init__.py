@@ -1,0 +1,1 @@
+"""What stands behind a member of a group: who gets which partition."""

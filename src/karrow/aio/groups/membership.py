@@ -1,0 +1,218 @@
+"""A consumer's membership in a classic group, whose members divide the partitions themselves.
+
+The states and the rules of every member are in member.py; the broker holds a join until all have
+joined.
+
+Rules:
+- From a join's answer to the next join heartbeats are sent, also while the assignment is awaited.
+  The leader has another task that watches its topics.
+- A member is cooperative (KIP-429) only if all its assignors are: the group may choose any of them,
+  and an eager one hands out what members have not given up. An eager member gives up everything
+  before it joins; a cooperative one only what it does not subscribe to any more, and after the
+  sync what the assignment takes away. Then it joins again at once, and others can have it.
+- While a join is held the broker does not count the session.
+- A static member (KIP-345) never leaves by itself: its place is kept for as long as its session.
+- The id that a broker gives to a new member (KIP-394) is kept until a broker does not know it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from karrow.aio.groups.assignment import Assignment, Assignor, Remembering
+from karrow.aio.groups.assignors import assignor
+from karrow.aio.groups.coordinator import ClassicCalls, IdGiven
+from karrow.aio.groups.leader import Census, agreed, handed, offered, received, understood
+from karrow.aio.groups.member import AnyMembership, MemberState, Owner
+from karrow.errors import KarrowError, RebalanceInProgress
+from karrow.net.sharing import cancelled
+
+if TYPE_CHECKING:
+    from karrow.config import ConsumerConfig
+    from karrow.net.cluster import Cluster
+    from karrow.types import JoinedGroup, TopicPartition
+
+__all__ = ["AnyMembership", "MemberState", "Membership", "Owner"]
+
+# How often the leader asks for topics that do not exist.
+MISSING_TOPICS_PAUSE = 5.0
+# How long somebody who leaves waits for the id that it has just asked for.
+NAMING = 1.0
+
+
+class Membership(AnyMembership, ClassicCalls):
+    """One member of one classic group."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        owner: Owner,
+        *,
+        join_attempts: int | None = None,
+    ) -> None:
+        super().__init__(config, cluster, owner, join_attempts=join_attempts)
+        chosen = cast("tuple[str | Assignor, ...]", config.assignors)
+        self._assignors = tuple(map(assignor, chosen))
+        self._is_cooperative = all(one.protocol == "cooperative" for one in self._assignors)
+        self._assignment = Assignment()
+        # Of the rebalance under way: why it is, and how many partitions were given up for it.
+        self._why = ""
+        self._given_up = 0
+
+    def rejoin(self, reason: str) -> None:
+        """Join again: the subscription has changed, or something else that the leader must know."""
+        self._reason = reason
+        self._wake.set()
+
+    # ---- the rounds
+
+    async def _make_way(self) -> None:
+        told: frozenset[TopicPartition] = frozenset()
+        while True:
+            if self._is_idle:
+                await self._go_away()
+            self._settle_refusal()
+            gone = self._to_give_up() - told
+            if not gone:
+                break
+            await self._give_up(gone)
+            told |= gone
+        await self._stop_beside()
+        self._settle_refusal()
+
+    def _to_give_up(self) -> frozenset[TopicPartition]:
+        owned = self._owner.owned()
+        if not self._is_cooperative:
+            return owned
+        wanted = self._owner.subscription()
+        return frozenset(one for one in owned if one.topic not in wanted)
+
+    async def _give_up(self, gone: frozenset[TopicPartition]) -> None:
+        await self._tell(self._owner.revoking(gone), gone)
+        self._given_up += len(gone)
+
+    async def _enter(self) -> None:
+        """Join and sync."""
+        joined = await self._join()
+        self._heard_at = self._now()
+        self.state = MemberState.SYNCING
+        self.member_id, self.generation = joined.member_id, joined.generation
+        self.protocol, self.leader_id = joined.protocol, joined.leader_id
+        self._run_beside("heartbeats", self._beat())
+        with self._span("sync", generation=joined.generation):
+            assignments = await self._divide(joined) if joined.is_leader else {}
+            data = await self._sync_group(joined, assignments)
+        if self._refusal is not None:
+            error, self._refusal = self._refusal, None
+            raise error
+        self._assignment = received(data)
+        self.state = MemberState.STABLE
+        self.trouble = None
+
+    async def _stay(self) -> None:
+        await self._take(self._assignment)
+        while self._reason is None and not self._is_over():
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _join(self) -> JoinedGroup:
+        self.state = MemberState.JOINING
+        self._why, self._reason = self._reason or "a new member", None
+        with self._span("join", reason=self._why) as span:
+            while True:
+                protocols = offered(
+                    self._assignors,
+                    self._owner.subscription(),
+                    self._owner.owned(),
+                    self.generation,
+                    self._config.rack,
+                )
+                asked = self._join_group(self.member_id, protocols, self._why)
+                answer = await asked if self.member_id else await self._be_named(asked)
+                if not isinstance(answer, IdGiven):
+                    span.set(member_id=answer.member_id, generation=answer.generation)
+                    return answer
+                self.member_id = answer.member_id
+
+    async def _be_named(
+        self, asked: Coroutine[Any, Any, JoinedGroup | IdGiven]
+    ) -> JoinedGroup | IdGiven:
+        """Ask for an id; who has to leave meanwhile waits for it, to be able to say who leaves."""
+        asking = asyncio.create_task(asked, name=f"karrow first join of {self.group}")
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            await asyncio.wait({asking}, timeout=NAMING)
+            if asking.done() and not asking.cancelled() and asking.exception() is None:
+                self.member_id = asking.result().member_id
+            await cancelled(asking)
+            raise
+
+    async def _divide(self, joined: JoinedGroup) -> dict[str, bytes]:
+        """The leader's part: who gets what."""
+        chosen = agreed(self._assignors, joined.protocol)
+        members = {one.member_id: understood(one) for one in joined.members}
+        census = Census(self._cluster, {one for said in members.values() for one in said.topics})
+        await census.take()
+        self._run_beside("topics", self._watch(census))
+        if joined.skip_assignment:  # a static leader is back, and nothing has changed (KIP-814)
+            return {}
+        return handed(chosen.assign(census.known, members))
+
+    async def _take(self, assignment: Assignment) -> None:
+        """Let the owner have what the leader has given it, and give up what it has not."""
+        generation = self.generation
+        chosen = agreed(self._assignors, self.protocol)
+        if isinstance(chosen, Remembering):
+            chosen.assigned(assignment, generation)
+        wanted = self._owner.subscription()
+        given = frozenset(one for one in assignment.partitions if one.topic in wanted)
+        gone = self._owner.owned() - given
+        if gone:
+            await self._give_up(gone)
+        if self._is_over():
+            return
+        added = given - self._owner.owned()
+        await self._tell(self._owner.assigned(added, generation), added)
+        self._note(self._why, added=len(added), revoked=self._given_up)
+        self._given_up = 0
+        if gone:
+            self.rejoin(f"gave up {len(gone)} partitions, which others can have now")
+
+    # ---- beside the rounds
+
+    async def _be_heard(self, limit: float) -> None:
+        # Old brokers speak of a rebalance until the leader's assignment is there.
+        was_stable = self.state is MemberState.STABLE
+        try:
+            await self._heartbeat(self.metadata(), limit)
+        except RebalanceInProgress:
+            if was_stable:
+                self.rejoin("the group is rebalancing")
+
+    async def _watch(self, census: Census) -> None:
+        """The leader's part: join again when topics come, go, or grow."""
+        asked_at = self._now()
+        while not census.has_changed():
+            age = self._config.metadata_max_age
+            most = age if census.is_complete else min(age, MISSING_TOPICS_PAUSE)
+            if self._now() - asked_at >= most:
+                asked_at = self._now()
+                with contextlib.suppress(KarrowError):  # next time
+                    if await census.take_again():
+                        break
+            await asyncio.sleep(min(self._config.heartbeat_interval, most))
+        self.rejoin("the topics' partitions have changed")
+
+    # ---- the end
+
+    async def _say_goodbye(self, reason: str, *, for_good: bool = False) -> None:
+        if self._config.instance_id is None or for_good:
+            await super()._say_goodbye(reason, for_good=for_good)
+
+    async def _resign(self, reason: str, *, for_good: bool) -> None:  # noqa: ARG002 - of both kinds
+        await self._leave_group(self.member_id, reason)

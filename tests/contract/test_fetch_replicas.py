@@ -1,0 +1,114 @@
+"""Replicas that are nearer than the leader (KIP-392), and answers that only a strange broker gives.
+
+The embedded broker has no replicas of its own, so two scripted ones play leader and follower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+import karrow
+from karrow import wire
+from karrow.records import BatchBuilder
+from tests.contract.scripted import Answer, ScriptedBroker
+
+TOPIC = "topic"
+LEADER, FOLLOWER, STRANGER = 1, 2, 99
+OUT_OF_RANGE, NOT_LEADER = 1, 6
+# Versions without topic ids: scripted topics have none.
+SUPPORTED = {"Fetch": (4, 12), "Metadata": (0, 9), "ApiVersions": (0, 3), "ListOffsets": (1, 6)}
+END = 6
+
+
+def batch(base: int) -> bytes:
+    builder = BatchBuilder()
+    builder.append(None, b"%d" % base)
+    return builder.build(base_offset=base)
+
+
+class Replica(ScriptedBroker):
+    """Gives one record for a fetch, unless it was told to say something else first."""
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__(supported=SUPPORTED, node_id=node_id)
+        self.says: dict[str, Any] | None = None
+        self.offsets: list[int] = []
+        self.racks: set[str] = set()
+        self.handlers["Fetch"] = self.fetch
+
+    def fetch(self, request: wire.Request) -> Answer:
+        self.racks.add(request.body.rack_id)
+        asked = [part for topic in request.body.topics for part in topic.partitions]
+        if asked:
+            self.offsets.append(asked[0].fetch_offset)
+        offset = self.offsets[-1]
+        part: dict[str, Any] = {"partition_index": 0, "high_watermark": END}
+        if self.says is not None:
+            part |= self.says
+        elif offset < END:
+            part["records"] = batch(offset)
+        return {"responses": [{"topic": TOPIC, "partitions": [part]}]}
+
+
+async def read(rack: str | None, leader: Replica, *others: Replica) -> list[int]:
+    """What a consumer reads of a cluster of these brokers."""
+    async with AsyncExitStack() as stack:
+        brokers = [await stack.enter_async_context(one) for one in (leader, *others)]
+        for one in brokers:
+            one.brokers = [each.me for each in brokers]
+            one.add_topic(TOPIC, leader=LEADER)
+        options: dict[str, Any] = {"retry_backoff": 0.02, "max_wait": 0.05, "fetch_sessions": False}
+        consumer = karrow.AsyncConsumer(leader.bootstrap, rack=rack, **options)
+        await stack.enter_async_context(consumer)
+        await consumer.assign({(TOPIC, 0): 0})
+        return [(await anext(consumer)).offset for _ in range(END)]
+
+
+def run(main: Coroutine[Any, Any, list[int]]) -> list[int]:
+    return asyncio.run(asyncio.wait_for(main, 20))
+
+
+def test_the_replica_that_the_leader_names_is_asked() -> None:
+    leader, follower = Replica(LEADER), Replica(FOLLOWER)
+    leader.says = {"preferred_read_replica": FOLLOWER}
+    assert run(read("here", leader, follower)) == list(range(END))
+    assert leader.offsets == [0]
+    assert follower.offsets[:END] == list(range(END))
+    assert leader.racks == {"here"}
+
+
+def test_a_replica_that_nobody_knows_is_not_asked() -> None:
+    leader = Replica(LEADER)
+    says = {"preferred_read_replica": STRANGER}
+
+    def name_a_stranger_once(request: wire.Request) -> Answer:
+        leader.says = says if not leader.offsets else None
+        return leader.fetch(request)
+
+    leader.handlers["Fetch"] = name_a_stranger_once
+    assert run(read("here", leader)) == list(range(END))
+
+
+@pytest.mark.parametrize("error", [OUT_OF_RANGE, NOT_LEADER])
+def test_a_replica_that_refuses_gives_way_to_the_leader(error: int) -> None:
+    leader, follower = Replica(LEADER), Replica(FOLLOWER)
+    follower.says = {"error_code": error}
+
+    def name_the_follower_once(request: wire.Request) -> Answer:
+        leader.says = None if leader.offsets else {"preferred_read_replica": FOLLOWER}
+        return leader.fetch(request)
+
+    leader.handlers["Fetch"] = name_the_follower_once
+    assert run(read("here", leader, follower)) == list(range(END))
+    assert len(follower.offsets) == 1
+
+
+def test_without_a_rack_the_leader_is_asked_for_none() -> None:
+    leader = Replica(LEADER)
+    assert run(read(None, leader)) == list(range(END))
+    assert leader.racks == {""}

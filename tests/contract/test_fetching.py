@@ -1,0 +1,125 @@
+"""What consumers fetch from every kind of broker: formats, codecs, transactions, sessions."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import karrow
+from tests.fix_any import AnyKafka
+
+TIMEOUT = 20.0
+QUICK: dict[str, Any] = {"start": "earliest", "max_wait": 0.1}
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+
+
+def one_by_one(consumer: karrow.Consumer, count: int) -> list[tuple[int, bytes | None]]:
+    return [(one.offset, one.value) for one in itertools.islice(consumer, count)]
+
+
+def as_lists(consumer: karrow.Consumer, count: int) -> list[tuple[int, bytes | None]]:
+    found: list[tuple[int, bytes | None]] = []
+    deadline = time.monotonic() + TIMEOUT
+    while len(found) < count and time.monotonic() < deadline:
+        found += [(one.offset, one.value) for one in consumer.poll(1.0, 7)]
+    return found
+
+
+def as_batches(consumer: karrow.Consumer, count: int) -> list[tuple[int, bytes | None]]:
+    found: list[tuple[int, bytes | None]] = []
+    for batch in consumer.batches(max_records=7, timeout=TIMEOUT):
+        found += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
+        if len(found) >= count:
+            break
+    return found
+
+
+Way = Callable[[karrow.Consumer, int], list[tuple[int, bytes | None]]]
+every_way = pytest.mark.parametrize("way", [one_by_one, as_lists, as_batches])
+
+
+def test_every_codec_of_every_release_is_read(every_kafka: AnyKafka) -> None:
+    topic = every_kafka.create_topic()
+    codecs = [one for one in CODECS if one != "zstd" or every_kafka.number >= (2, 1)]
+    expected: list[tuple[int, bytes | None]] = []
+    for codec in (None, *codecs):
+        options: dict[str, Any] = {
+            "compression": codec,
+            "idempotent": every_kafka.number >= (0, 11),
+        }
+        with karrow.Producer(every_kafka.bootstrap, **options) as producer:
+            for _ in range(10):
+                value = b"%s %d" % (str(codec).encode(), len(expected)) * 20
+                producer.send(topic, value, partition=0)
+                expected.append((len(expected), value))
+    for way in (one_by_one, as_lists, as_batches):
+        with karrow.Consumer(every_kafka.bootstrap, topic, **QUICK) as consumer:
+            assert way(consumer, len(expected)) == expected
+            assert consumer.position((topic, 0)) == len(expected)
+
+
+@every_way
+def test_aborted_transactions_are_left_out_and_passed(any_kafka: AnyKafka, way: Way) -> None:
+    topic = any_kafka.create_topic()
+    name = f"{way.__name__}-{topic}"
+    with karrow.Producer(any_kafka.bootstrap, transactional_id=name) as producer:
+        for number in range(4):
+            producer.begin_transaction()
+            for item in range(5):
+                producer.send(topic, b"%d-%d" % (number, item), partition=0)
+            producer.flush()  # what is not sent yet would never be
+            if number % 2:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+    # Five records and a marker each; only the first and the third were committed.
+    expected = [
+        (12 * half + item, b"%d-%d" % (2 * half, item)) for half in (0, 1) for item in range(5)
+    ]
+    options: dict[str, Any] = {**QUICK, "isolation": "read_committed"}
+    with karrow.Consumer(any_kafka.bootstrap, topic, **options) as consumer:
+        assert way(consumer, 10) == expected
+        assert consumer.poll(0.5) == []
+        assert consumer.position((topic, 0)) == 24
+        assert consumer.lag() == {(topic, 0): 0}
+
+
+def test_an_open_transaction_holds_back_what_follows(any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
+    options: dict[str, Any] = {**QUICK, "isolation": "read_committed"}
+    with (
+        karrow.Producer(any_kafka.bootstrap, transactional_id=f"open-{topic}") as producer,
+        karrow.Consumer(any_kafka.bootstrap, topic, **options) as consumer,
+        karrow.Client(any_kafka.bootstrap) as client,
+    ):
+        client.produce(topic, [b"before"], partition=0)
+        producer.begin_transaction()
+        producer.send(topic, b"inside", partition=0).result(TIMEOUT)
+        client.produce(topic, [b"after"], partition=0)
+        assert [value for _, value in as_lists(consumer, 1)] == [b"before"]
+        assert consumer.poll(0.3) == []
+        producer.commit_transaction()
+        assert [value for _, value in as_lists(consumer, 2)] == [b"inside", b"after"]
+
+
+@pytest.mark.parametrize("sessions", [True, False])
+def test_sessions_and_full_fetches_read_the_same(any_kafka: AnyKafka, *, sessions: bool) -> None:
+    topic = any_kafka.create_topic(partitions=3)
+    with karrow.Client(any_kafka.bootstrap) as client:
+        for partition in range(3):
+            for _ in range(10):
+                client.produce(topic, [bytes(300)] * 3, partition=partition)
+        options: dict[str, Any] = {**QUICK, "fetch_sessions": sessions, "partition_max_bytes": 1000}
+        with karrow.Consumer(any_kafka.bootstrap, topic, **options) as consumer:
+            assert len(as_lists(consumer, 90)) == 90
+            consumer.pause((topic, 0))
+            for partition in range(3):
+                client.produce(topic, [b"more"], partition=partition)
+            assert len(as_lists(consumer, 2)) == 2
+            consumer.resume((topic, 0))
+            consumer.seek((topic, 1), 29)
+            assert sorted(as_lists(consumer, 3)) == [(29, bytes(300)), (30, b"more"), (30, b"more")]

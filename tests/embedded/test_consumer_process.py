@@ -1,0 +1,622 @@
+"""The consumer and its own process: forks, signals, long stops, cancellation, threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from typing import Any
+
+import pytest
+
+import karrow
+from karrow import errors
+from karrow.broker.threaded import Broker
+from tests.embedded.consuming import (
+    GROUP,
+    KINDS,
+    QUICK,
+    TIMEOUT,
+    TOPIC,
+    everything,
+    fill,
+    members_of,
+    places,
+    stored,
+    take,
+    until,
+)
+
+COUNT = 20
+MOST_STEPS = 60
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(heartbeat_interval=0.1) as broker:
+        broker.create_topic(TOPIC, 2)
+        yield broker
+
+
+def script(broker: Broker, source: str, *more: str) -> subprocess.Popen[str]:
+    """A process of its own, with the broker's address as its first argument."""
+    command = [sys.executable, "-W", "error", "-c", source, broker.bootstrap, *more]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    """The next line that a process prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip("\n")
+
+
+def said(process: subprocess.Popen[str], text: str | None = None) -> list[str]:
+    """What a process printed; it must have ended by itself, well and soon."""
+    try:
+        out, complaints = process.communicate(text, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    assert (process.returncode, complaints) == (0, "")
+    return out.split("\n")[:-1]
+
+
+# Row 39: forks.
+
+FORK = """
+import os, sys, karrow
+from karrow.errors import StateError
+consumer = karrow.Consumer(sys.argv[1], "topic", group="group", start="earliest", max_wait=0.05)
+first = consumer.poll(10, max_records=1)
+rest = iter(consumer)
+second = next(rest)
+child = os.fork()
+if child == 0:
+    for name, call in {
+        "poll": lambda: consumer.poll(1.0),
+        "next": lambda: next(rest),
+        "batches": lambda: next(consumer.batches(timeout=1.0)),
+        "commit": consumer.commit,
+        "commit_nowait": consumer.commit_nowait,
+        "committed": consumer.committed,
+        "seek": lambda: consumer.seek(("topic", 0), 0),
+        "pause": lambda: consumer.pause(("topic", 0)),
+        "subscribe": lambda: consumer.subscribe("other"),
+        "unsubscribe": consumer.unsubscribe,
+        "lag": consumer.lag,
+    }.items():
+        try:
+            call()
+            print(name, "works", flush=True)
+        except StateError as error:
+            print(name, "fork" in str(error) or "another process" in str(error), flush=True)
+    consumer.close()
+    with karrow.Consumer(sys.argv[1], "topic", start="earliest") as own:
+        print("own", len(own.poll(10, max_records=1)), flush=True)
+    sys.exit(0)
+print("status", os.waitpid(child, 0)[1])
+found = [*first, second]
+while len(found) < 40:
+    found += consumer.poll(1.0)
+print("parent", len({(one.partition, one.offset) for one in found}), len(found))
+consumer.close()
+"""
+
+
+def test_forked_child_is_told_and_ends(broker: Broker) -> None:
+    """Row 39: every use is a clear error, nothing hangs, the parent goes on."""
+    fill(broker, range(COUNT))
+    found = said(script(broker, FORK))
+    told = [one.split() for one in found if one.split()[0] not in ("own", "status", "parent")]
+    assert {name: answer for name, answer in told if answer != "True"} == {}
+    assert len(told) == 11
+    assert found[-3:] == ["own 1", "status 0", "parent 40 40"]
+    assert stored(broker) == {0: COUNT, 1: COUNT}
+    assert members_of(broker) == 0
+
+
+EXIT = """
+import os, sys, karrow
+consumer = karrow.Consumer(sys.argv[1], "topic", group="group", start="earliest", max_wait=0.05)
+consumer.poll(10, max_records=1)
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+print("status", os.waitpid(child, 0)[1])
+consumer.close()
+"""
+
+
+def test_forked_child_that_only_ends_takes_nothing_along(broker: Broker) -> None:
+    """Row 39: it does not hang, and neither leaves the group nor commits for its parent."""
+    fill(broker, range(COUNT))
+    assert said(script(broker, EXIT)) == ["status 0"]
+    assert sum(offset or 0 for offset in stored(broker).values()) == 1
+
+
+# Row 40: signals.
+
+WAIT = """
+import sys, time, karrow
+from karrow.errors import StateError
+consumer = karrow.Consumer(sys.argv[1], "topic", group="group", max_wait=0.05)
+print("ready", flush=True)
+try:
+    {call}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+consumer.seek_all("earliest")
+found = consumer.poll(10)
+print("again", len(found) > 0, flush=True)
+began = time.monotonic()
+consumer.close()
+print("closed", time.monotonic() - began < 5, flush=True)
+"""
+CALLS = {
+    "poll": "consumer.poll(None)",
+    "iterate": "next(iter(consumer))",
+    "batches": "next(consumer.batches())",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_interrupt_ends_a_call_that_waits(broker: Broker, call: str) -> None:
+    """Row 40: Ctrl-C comes through at once, and the consumer can still be used."""
+    fill(broker, range(5))
+    process = script(broker, WAIT.format(call=CALLS[call]))
+    assert line(process) == "ready"
+    until(lambda: any(seen.api == "Fetch" for seen in broker.requests))
+    time.sleep(0.2)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert said(process) == ["interrupted", "again True", "closed True"]
+    assert time.monotonic() - began < 5
+    assert members_of(broker) == 0
+
+
+TERMINATE = """
+import signal, sys, time, karrow
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+options = {"group": "group", "start": "earliest", "max_wait": 0.05}
+with karrow.Consumer(sys.argv[1], "topic", **options) as consumer:
+    for record in consumer:
+        print(record.partition, record.offset, flush=True)
+        time.sleep(0.05)
+"""
+
+
+def test_terminated_process_commits_what_it_is_done_with_and_leaves(broker: Broker) -> None:
+    """Row 40: a handler that exits is enough; the record in hand is not counted as done."""
+    fill(broker, range(COUNT), 1)
+    process = script(broker, TERMINATE)
+    seen = [line(process) for _ in range(5)]
+    process.terminate()
+    seen += said(process)
+    assert [tuple(map(int, one.split())) for one in seen] == everything(len(seen), 1)
+    offset = stored(broker)[0] or 0
+    assert len(seen) - 1 <= offset <= len(seen)
+    assert members_of(broker) == 0
+
+
+STUCK = """
+import signal, sys, time, karrow
+consumer = karrow.Consumer(sys.argv[1], "topic", group="group", start="earliest", max_wait=0.05)
+consumer.poll(10)
+print("ready", flush=True)
+sys.stdin.readline()
+began = time.monotonic()
+try:
+    consumer.close()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+print(time.monotonic() - began, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_closing_without_brokers_ends_in_time(broker: Broker) -> None:
+    """Row 40: a commit and a farewell that nobody answers do not hold up the end for long."""
+    fill(broker, range(COUNT))
+    process = script(broker, STUCK)
+    assert line(process) == "ready"
+    broker.kill_node(1)
+    (spent,) = said(process, "\n")
+    assert float(spent) < 12
+
+
+def test_second_signal_ends_a_close_at_once(broker: Broker) -> None:
+    """Row 40: who cannot wait for the farewell need not."""
+    fill(broker, range(COUNT))
+    process = script(broker, STUCK)
+    assert line(process) == "ready"
+    for api in ("OffsetCommit", "LeaveGroup"):
+        broker.drop(api, times=1000)
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    until(lambda: any(seen.api == "OffsetCommit" for seen in broker.requests))
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    word, spent = said(process)
+    assert word == "interrupted"
+    assert float(spent) < 7  # the first interrupt lets what is under way clean up
+
+
+LEFT = """
+import sys, karrow
+consumer = karrow.Consumer(sys.argv[1], "topic", group="group", start="earliest", max_wait=0.05)
+print(len(consumer.poll(10)) > 0)
+"""
+
+
+def test_process_that_just_ends_does_not_hang(broker: Broker) -> None:
+    """Row 40: an open consumer at the end of the interpreter."""
+    fill(broker, range(COUNT))
+    command = [sys.executable, "-c", LEFT, broker.bootstrap]
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True)
+    assert done.stdout == "True\n"
+    assert time.monotonic() - began < 8
+
+
+# Row 11: a process that is stopped for longer than its session.
+
+STOPPED = """
+import os, sys, time, karrow
+from karrow.errors import CommitFailed
+way = sys.argv[2]
+told = []
+consumer = karrow.Consumer(
+    sys.argv[1], "topic", group=f"group-{way}", start="earliest", max_wait=0.05, auto_commit=False,
+    session_timeout=6.0, heartbeat_interval=0.3, max_poll_records=3,
+    on_assigned=lambda _: told.append("assigned"), on_revoked=lambda _: told.append("revoked"),
+    on_lost=lambda _: told.append("lost"),
+    **({"protocol": "consumer"} if way == "served" else {"assignors": "range"}),
+)
+def records():
+    if way == "iterate":
+        for record in consumer:
+            yield [(record.partition, record.offset)]
+    elif way == "batches":
+        for batch in consumer.batches(max_records=3):
+            yield [(row["partition"], row["offset"]) for row in batch.to_pylist()]
+    else:
+        while True:
+            yield [(one.partition, one.offset) for one in consumer.poll(0.1)]
+found = records()
+held = []
+while not held:
+    held = next(found)
+print("ready", flush=True)
+began = time.monotonic()
+while time.monotonic() - began < 3:  # stopped here; the clock goes on
+    time.sleep(0.005)
+print("awake", flush=True)
+try:
+    consumer.commit({("topic", partition): offset + 1 for partition, offset in held})
+    print("stored", flush=True)
+except CommitFailed:
+    print("refused", flush=True)
+consumer.pause()
+seen = []
+end = time.monotonic() + 2
+while time.monotonic() < end and told[-1] != "assigned" or len(told) < 3:
+    if way in ("poll", "served"):
+        seen += next(found)
+    else:
+        seen += [(one.partition, one.offset) for one in consumer.poll(0.05)]
+print(" ".join(told), flush=True)
+print(sorted(seen), flush=True)
+consumer.close()
+"""
+
+
+@pytest.mark.parametrize("ways", [["poll", "iterate", "batches"]], ids=["classic"])
+def test_stopped_process_hands_out_and_commits_nothing_of_others(
+    broker: Broker, ways: list[str]
+) -> None:
+    """Row 11: SIGSTOP past the session; another member has everything when it goes on."""
+    fill(broker, range(COUNT))
+    processes = {way: script(broker, STOPPED, way) for way in ways}
+    others: dict[str, karrow.Consumer] = {}
+    try:
+        for process in processes.values():
+            assert line(process) == "ready"
+        for process in processes.values():
+            process.send_signal(signal.SIGSTOP)
+        with contextlib.ExitStack() as stack:
+            for way in ways:
+                options = {**QUICK, "assignors": "range", "heartbeat_interval": 0.1}
+                other = karrow.Consumer(broker.bootstrap, TOPIC, group=f"group-{way}", **options)
+                others[way] = stack.enter_context(other)
+            for other in others.values():
+                assert places(take(other, 2 * COUNT)) == everything(COUNT)
+                other.commit()
+        for process in processes.values():
+            process.send_signal(signal.SIGCONT)
+        for way, process in processes.items():
+            found = said(process)
+            # They were all read and committed by others, so nothing of it comes again.
+            assert found == ["awake", "refused", "assigned lost assigned", "[]"], way
+            assert stored(broker, f"group-{way}") == {0: COUNT, 1: COUNT}
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+
+
+# Row 40: cancellation, at every single point where a call may wait.
+
+
+class CutOff:
+    """Runs a coroutine and cancels the task at the given suspension, counted from 1."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], at: int) -> None:
+        self._work = work
+        self._left = at
+
+    @property
+    def is_through(self) -> bool:
+        """Whether it ended by itself before."""
+        return self._left > 0
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        steps = self._work.__await__()
+        error: BaseException | None = None
+        while True:
+            try:
+                waited_for = next(steps) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return end.value
+            self._left -= 1
+            if self._left == 0:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+            error = None
+            try:
+                yield waited_for
+            except BaseException as thrown:  # noqa: BLE001 - handed on
+                error = thrown
+
+
+async def cut(work: Coroutine[Any, Any, Any], at: int) -> tuple[bool, Any]:
+    """Whether the work ended before it could be cut off there, and what it gave."""
+
+    async def inside() -> Any:
+        return await cutting
+
+    cutting = CutOff(work, at)
+    task = asyncio.create_task(inside())
+    outcome: Any = (await asyncio.gather(task, return_exceptions=True))[0]
+    if isinstance(outcome, asyncio.CancelledError):
+        return False, None
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return cutting.is_through, outcome
+
+
+async def rest(consumer: karrow.AsyncConsumer, seen: list[tuple[int, int]], count: int) -> None:
+    """Read what is left."""
+    async with asyncio.timeout(TIMEOUT):
+        while len(seen) < count:
+            seen += places(await consumer.poll(0.2))
+
+
+async def expect_no_tasks(before: set[asyncio.Task[Any]]) -> None:
+    """Nothing is left behind."""
+    for _ in range(200):
+        if not asyncio.all_tasks() - before:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError([task.get_name() for task in asyncio.all_tasks() - before])
+
+
+def group_of(kind: str, number: int) -> dict[str, Any]:
+    if kind == "alone":
+        return {}
+    return {"group": f"{GROUP}-{number}", **KINDS[kind]}
+
+
+Reading = Callable[[karrow.AsyncConsumer], Awaitable[list[tuple[int, int]]]]
+
+
+async def by_poll(consumer: karrow.AsyncConsumer) -> list[tuple[int, int]]:
+    return places(await consumer.poll(TIMEOUT, max_records=3))
+
+
+async def by_iteration(consumer: karrow.AsyncConsumer) -> list[tuple[int, int]]:
+    return places([await anext(aiter(consumer))])
+
+
+async def by_batch(consumer: karrow.AsyncConsumer) -> list[tuple[int, int]]:
+    batches = consumer.batches(max_records=3)
+    rows = (await anext(batches)).to_pylist()
+    return [(row["partition"], row["offset"]) for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["alone", "cooperative", "served"])
+@pytest.mark.parametrize("read", [by_poll, by_iteration, by_batch])
+def test_reading_that_is_cut_off_anywhere_loses_nothing(
+    broker: Broker, kind: str, read: Reading
+) -> None:
+    """Row 40: at the first, second, third ... suspension; then all comes, once and in order."""
+    fill(broker, range(COUNT))
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        for at in range(1, MOST_STEPS):
+            options = {**QUICK, **group_of(kind, at), "auto_commit": False}
+            consumer = karrow.AsyncConsumer(broker.bootstrap, TOPIC, **options)
+            seen: list[tuple[int, int]] = []
+            is_through, found = await cut(read(consumer), at)  # type: ignore[arg-type]
+            seen += found or []
+            await rest(consumer, seen, 2 * COUNT)
+            for partition in range(2):
+                mine = [place for place in seen if place[0] == partition]
+                assert mine == [(partition, number) for number in range(COUNT)], at
+            await consumer.close()
+            if is_through:
+                break
+        await expect_no_tasks(before)
+
+    asyncio.run(main())
+
+
+def test_large_batches_that_are_cut_off_anywhere_are_read_again(broker: Broker) -> None:
+    """Row 40: decoding beside the loop is given up, and begun again."""
+    with karrow.Producer(broker.bootstrap, linger=1.0, batch_bytes=900_000) as producer:
+        for number in range(9):
+            producer.send(TOPIC, b"%d" % number * 100_000, partition=0)
+
+    async def main() -> None:
+        for read in (by_poll, by_iteration, by_batch):
+            consumer = karrow.AsyncConsumer(broker.bootstrap, TOPIC, **QUICK)
+            seen: list[tuple[int, int]] = []
+            at = 1
+            async with asyncio.timeout(TIMEOUT):
+                while len(seen) < 9:
+                    is_through, found = await cut(read(consumer), at)
+                    seen += found or []
+                    at = 1 if is_through else at + 1
+            assert seen == everything(9, 1)
+            await consumer.close()
+
+    asyncio.run(main())
+
+
+async def committing(consumer: karrow.AsyncConsumer) -> None:
+    await consumer.commit()
+
+
+async def asking(consumer: karrow.AsyncConsumer) -> None:
+    await consumer.committed()
+    await consumer.lag()
+    await consumer.watermarks((TOPIC, 0))
+
+
+async def leaving(consumer: karrow.AsyncConsumer) -> None:
+    await consumer.unsubscribe()
+
+
+async def changing(consumer: karrow.AsyncConsumer) -> None:
+    await consumer.subscribe(TOPIC, "other")
+
+
+async def matching(consumer: karrow.AsyncConsumer) -> None:
+    await consumer.subscribe(f"^{TOPIC}")
+
+
+@pytest.mark.parametrize("kind", ["cooperative", "served"])
+@pytest.mark.parametrize("call", [committing, asking, leaving, changing, matching])
+def test_calls_that_are_cut_off_anywhere_leave_the_consumer_usable(
+    broker: Broker, kind: str, call: Callable[[karrow.AsyncConsumer], Coroutine[Any, Any, None]]
+) -> None:
+    """Row 40: the call is made again, all is read, commits in the background go on, it closes."""
+    broker.create_topic("other", 1)
+    fill(broker, range(COUNT))
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        for at in range(1, MOST_STEPS):
+            # Who is cut off while it joins may leave somebody behind that the group waits for.
+            options = {**QUICK, **group_of(kind, at), "auto_commit_interval": 0.02}
+            options |= {"session_timeout": 6.0, "rebalance_timeout": 6.0}
+            async with karrow.AsyncConsumer(broker.bootstrap, TOPIC, **options) as consumer:
+                seen = places(await consumer.poll(TIMEOUT, max_records=3))
+                is_through, _ = await cut(call(consumer), at)
+                async with asyncio.timeout(TIMEOUT):
+                    await call(consumer)
+                    if call is leaving:
+                        await consumer.subscribe(TOPIC)
+                    # What was handed out may come again where it could not be committed.
+                    wanted = set(everything(COUNT))
+                    while set(seen) < wanted:
+                        seen += places(await consumer.poll(0.2))
+                    await consumer.poll(0.0)
+                    while True:
+                        found = await consumer.committed([(TOPIC, 0), (TOPIC, 1)])
+                        if {it.offset for it in found.values()} == {COUNT}:
+                            break
+                        await consumer.poll(0.01)
+            if is_through:
+                break
+        await expect_no_tasks(before)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["alone", "eager", "cooperative", "served"])
+def test_close_that_is_cut_off_anywhere_can_be_made_again(broker: Broker, kind: str) -> None:
+    """Row 40: after the second close nothing is left, also not in the group."""
+    fill(broker, range(COUNT))
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        for at in range(1, MOST_STEPS):
+            grouped = group_of(kind, at)
+            consumer = karrow.AsyncConsumer(broker.bootstrap, TOPIC, **QUICK, **grouped)
+            assert await consumer.poll(TIMEOUT, max_records=3)
+            is_through, _ = await cut(consumer.close(), at)
+            async with asyncio.timeout(TIMEOUT):
+                await consumer.close()
+            await expect_no_tasks(before)
+            with pytest.raises(errors.StateError, match="closed"):
+                await consumer.poll(0.0)
+            if grouped:
+                assert await asyncio.to_thread(members_of, broker, grouped["group"]) == 0
+            if is_through:
+                break
+
+    asyncio.run(main())
+
+
+# Threads.
+
+
+@pytest.mark.parametrize("kind", ["alone", "eager", "served"])
+def test_any_thread_may_close(broker: Broker, kind: str) -> None:
+    """Whoever polls hears of it, whoever closes is not held up; over and over."""
+    fill(broker, range(COUNT))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for number in range(15):
+            close_from_outside(broker, group_of(kind, number), 0.0 if number % 2 else 0.5)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def close_from_outside(broker: Broker, options: dict[str, Any], timeout: float) -> None:
+    heard: list[BaseException] = []
+    began = threading.Event()
+
+    def work() -> None:
+        try:
+            while True:
+                if consumer.poll(timeout):
+                    began.set()
+        except BaseException as error:  # noqa: BLE001 - for the test
+            heard.append(error)
+
+    called: list[object] = []
+    listeners: dict[str, Any] = {"on_revoked": called.append} if options else {}
+    consumer = karrow.Consumer(broker.bootstrap, TOPIC, **QUICK, **options, **listeners)
+    poller = threading.Thread(target=work, daemon=True)
+    poller.start()
+    assert began.wait(TIMEOUT)
+    closer = threading.Thread(target=consumer.close, daemon=True)
+    closer.start()
+    closer.join(TIMEOUT)
+    assert not closer.is_alive(), "close hangs"
+    poller.join(TIMEOUT)
+    assert not poller.is_alive(), "poll hangs"
+    assert [type(error) for error in heard] == [errors.StateError], heard
+    assert len(called) == (1 if options else 0)

@@ -1,0 +1,303 @@
+"""Workers whose callbacks raise or hang, and records that cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import karrow
+from karrow import Commit, EndReason, Stop, events
+from karrow.broker.threaded import Broker
+from karrow.errors import (
+    CorruptRecordError,
+    GroupEnded,
+)
+from karrow.types import HealthState
+from tests.embedded.working import (
+    GROUP,
+    TOPIC,
+    AsyncNoting,
+    AsyncOnce,
+    Notes,
+    Noting,
+    Once,
+    committed,
+    group_of,
+    put,
+    until,
+)
+
+KINDS = [Noting, AsyncNoting]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared: Broker) -> Broker:
+    shared.reset()
+    shared.create_topic(TOPIC, 4)
+    return shared
+
+
+@pytest.fixture
+def notes() -> Notes:
+    return Notes()
+
+
+# Crashes.
+
+
+@pytest.mark.parametrize("kind", [Once, AsyncOnce])
+def test_crash_goes_on_at_the_last_commit(broker: Broker, notes: Notes, kind: type[Noting]) -> None:
+    seen: list[events.Event] = []
+    put(broker, range(10))
+    with (
+        events.subscribe(seen.append, "worker.crash"),
+        group_of(broker, kind, notes, batch_records=2, commit_interval=60) as group,
+    ):
+        until(lambda: 9 in notes.values())
+        assert until(lambda: group.worker((TOPIC, 0))).restarts == 1
+    assert notes.values() == [0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 8, 9]
+    assert notes.of("setup").count(0) == notes.of("teardown").count(0) == 2
+    assert [dict(event.fields) for event in seen] == [
+        {
+            "client_id": "karrow",
+            "group": GROUP,
+            "topic": TOPIC,
+            "partition": 0,
+            "callback": "handle_records",
+            "kind": "ValueError",
+            "reason": "five",
+            "error": seen[0].fields["error"],
+        }
+    ]
+    assert committed(broker)[TOPIC, 0] == 10
+
+
+def test_crash_without_a_group_goes_on_behind_what_was_handled(
+    broker: Broker, notes: Notes
+) -> None:
+    put(broker, range(10))
+    with group_of(broker, Once, notes, group=None, batch_records=2):
+        until(lambda: 9 in notes.values())
+    assert notes.values() == [0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 8, 9]
+
+
+def test_crash_while_nothing_can_be_committed_goes_back_further(
+    broker: Broker, notes: Notes
+) -> None:
+    put(broker, range(10))
+    with group_of(broker, Once, notes, batch_records=2, commit_interval=60):
+        broker.fail("OffsetCommit", "INVALID_COMMIT_OFFSET_SIZE", times=1)
+        until(lambda: 9 in notes.values())
+    assert notes.values() == [0, 1, 2, 3, 4, 5, *range(10)]
+
+
+def test_other_workers_go_on_while_one_crashes(broker: Broker, notes: Notes) -> None:
+    put(broker, range(10))
+    put(broker, range(100, 110), 1)
+    with group_of(broker, Once, notes, batch_records=1):
+        until(lambda: 9 in notes.values() and 109 in notes.values())
+    assert [value for value in notes.values() if value >= 100] == list(range(100, 110))
+    assert notes.of("setup").count(1) == 1
+
+
+def test_crash_loop_ends_the_group(broker: Broker, notes: Notes) -> None:
+    class Poisoned(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            self.note(records)
+            if records[0].value == b"2":
+                raise ValueError("two")
+
+    put(broker, range(5))
+    group = group_of(broker, Poisoned, notes, batch_records=1, max_restarts=2)
+    group.start()
+    with pytest.raises(GroupEnded, match=r"ended: crash_loop \(two\)") as raised:
+        group.wait(10)
+    assert raised.value.reason == EndReason.CRASH_LOOP
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert notes.values() == [0, 1, 2, 2, 2]
+    assert committed(broker)[TOPIC, 0] == 2
+    health = group.health()
+    assert (health.state, health.reason) == (
+        HealthState.DEAD,
+        "the workers have ended: crash_loop",
+    )
+    assert group.stop().reason is EndReason.CRASH_LOOP
+
+
+def test_crashes_that_are_far_apart_are_no_loop(broker: Broker, notes: Notes) -> None:
+    class Stumbling(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            seen = self.notes.counted()
+            self.note(records)
+            if not seen[int(records[0].value or b"")]:
+                time.sleep(0.06)
+                raise ValueError("at first")
+
+    put(broker, range(4))
+    with group_of(broker, Stumbling, notes, batch_records=1, max_restarts=1, max_seconds=0.05):
+        until(lambda: len(notes.values()) == 8)
+
+
+def test_health_tells_of_a_crash_until_there_is_progress(broker: Broker, notes: Notes) -> None:
+    go_on = threading.Event()
+
+    class Retrying(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            if not self.notes.of("crash"):
+                self.notes.add("crash", 1)
+                raise ValueError("now")
+            assert go_on.wait(10)
+            self.note(records)
+
+    put(broker, [1])
+    with group_of(broker, Retrying, notes) as group:
+        until(lambda: group.health().state is HealthState.DEGRADED)
+        assert group.health().reason == "orders-0 was restarted after ValueError('now')"
+        go_on.set()
+        until(lambda: group.health().state is HealthState.OK)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("kind", KINDS)
+def test_handler_that_wants_to_exit_crashes(
+    broker: Broker, notes: Notes, kind: type[Noting], error: BaseException
+) -> None:
+    class Exiting(kind):  # type: ignore[valid-type, misc]
+        def note(self, records: Sequence[karrow.Record]) -> None:
+            raise error
+
+    put(broker, [1])
+    group = group_of(broker, Exiting, notes, max_restarts=0)
+    group.start()
+    with pytest.raises(GroupEnded, match="a callback raised"):
+        group.wait(10)
+
+
+@pytest.mark.parametrize("answer", [True, 1, "sync", object()])
+def test_wrong_answer_is_a_crash(broker: Broker, notes: Notes, answer: object) -> None:
+    class Wrong(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> Any:
+            return answer
+
+    put(broker, [1])
+    group = group_of(broker, Wrong, notes, max_restarts=0)
+    group.start()
+    with pytest.raises(GroupEnded, match=r"handle_records returned .* no Commit, Stop or None"):
+        group.wait(10)
+    assert (TOPIC, 0) not in committed(broker)
+
+
+# Damage, of one batch in one partition, so that it is what the first answer has.
+
+ONE = [(TOPIC, 0)]
+
+
+def put_damaged(broker: Broker, *values: bytes) -> None:
+    """Store values in one batch, which is damaged when it is read for the first time."""
+    with karrow.Client(broker.bootstrap) as client:
+        client.produce(TOPIC, values, partition=0)
+    broker.corrupt("Fetch", times=1)
+
+
+def test_damage_is_handed_to_the_handler_which_may_go_on(broker: Broker, notes: Notes) -> None:
+    class Lenient(Noting):
+        def handle_damage(self, error: CorruptRecordError) -> None:
+            self.notes.add("damage", error.context["partition"], error.offset)
+
+    put_damaged(broker, b"0", b"1")
+    with group_of(broker, Lenient, notes, partitions=ONE, batch_records=1) as group:
+        until(lambda: notes.of("damage"))
+        put(broker, [2])
+        until(lambda: 2 in notes.values())
+        assert group.health().state is not HealthState.DEGRADED
+    assert notes.of("damage") == [(0, 0)]
+    assert notes.values() == [2]
+
+
+def test_damage_that_nobody_handles_is_a_crash_that_reads_again(
+    broker: Broker, notes: Notes
+) -> None:
+    put_damaged(broker, b"0", b"1", b"2")
+    with group_of(broker, Noting, notes, partitions=ONE):
+        until(lambda: notes.values() == [0, 1, 2])
+    assert notes.of("setup").count(0) == 2
+
+
+def test_stop_from_handle_damage(broker: Broker, notes: Notes) -> None:
+    class Strict(Noting):
+        async def handle_damage(self, error: CorruptRecordError) -> Stop:
+            return Stop("damaged")
+
+    put_damaged(broker, b"0", b"1", b"2")
+    with group_of(broker, Strict, notes, partitions=ONE) as group:
+        assert group.wait(10) == karrow.Ending(EndReason.HANDLER, "damaged")
+
+
+# Time.
+
+
+def test_callback_that_hangs_does_not_keep_the_group(broker: Broker, notes: Notes) -> None:
+    go_on = threading.Event()
+
+    class Hanging(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+            self.note(records)
+            if records[0].value == b"1":
+                go_on.wait(20)
+            return Commit.ASYNC
+
+    put(broker, range(3))
+    group = group_of(broker, Hanging, notes, batch_records=1)
+    group.start()
+    until(lambda: 1 in notes.values())
+    began = time.monotonic()
+    assert group.stop(timeout=0.2).reason is EndReason.STOPPED
+    assert time.monotonic() - began < 5
+    assert committed(broker)[TOPIC, 0] == 1
+    assert notes.of("teardown").count(0) == 0
+    go_on.set()
+    until(lambda: notes.of("teardown").count(0) == 1)
+    assert committed(broker)[TOPIC, 0] == 1
+
+
+def test_async_callback_that_hangs_is_cancelled(broker: Broker, notes: Notes) -> None:
+    class Hanging(AsyncNoting):
+        async def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            self.note(records)
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.notes.add("cancelled", 1)
+                raise
+
+    put(broker, range(3))
+    group = group_of(broker, Hanging, notes, shutdown=0.1)
+    group.start()
+    until(notes.values)
+    group.stop()
+    assert notes.of("cancelled") == [1]
+    assert sorted(notes.of("teardown")) == [0, 1, 2, 3]
+    assert committed(broker).get((TOPIC, 0), 0) == 0
+
+
+def test_async_callback_that_cancels_itself_is_a_crash(broker: Broker, notes: Notes) -> None:
+    class Cancelling(AsyncNoting):
+        async def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            raise asyncio.CancelledError
+
+    put(broker, [1])
+    group = group_of(broker, Cancelling, notes, max_restarts=0)
+    group.start()
+    with pytest.raises(GroupEnded, match="the callback was cancelled"):
+        group.wait(10)

@@ -1,0 +1,316 @@
+"""Groups of workers that share partitions, lose them, or may not have them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import pytest
+
+import karrow
+from karrow import Commit, EndReason, events
+from karrow.broker.threaded import Broker
+from karrow.errors import GroupEnded
+from karrow.types import HealthState
+from tests.embedded.working import (
+    GROUP,
+    TOPIC,
+    AsyncNoting,
+    Notes,
+    Noting,
+    committed,
+    group_of,
+    put,
+    until,
+)
+
+PARTITIONS = 4
+QUICK: dict[str, Any] = {"heartbeat_interval": 0.05}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Broker]:
+    with Broker(heartbeat_interval=0.1) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared: Broker) -> Broker:
+    shared.reset()
+    shared.create_topic(TOPIC, PARTITIONS)
+    return shared
+
+
+@pytest.fixture
+def notes() -> Notes:
+    return Notes()
+
+
+class Stream:
+    """Numbers, each once, that go into all partitions while a test does other things."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.sent = 0
+        self._over = threading.Event()
+        self._producer = karrow.Producer(broker.bootstrap, linger=0)
+        self._thread = threading.Thread(target=self._main)
+
+    def _main(self) -> None:
+        while not self._over.wait(0.001):
+            self._producer.send(TOPIC, str(self.sent), partition=self.sent % PARTITIONS)
+            self.sent += 1
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._producer.close()
+
+
+SHARING: dict[str, dict[str, Any]] = {
+    "eager": {"assignors": "range"},
+    "cooperative": {"assignors": "cooperative-sticky"},
+    "served": {"protocol": "consumer"},
+}
+
+
+@pytest.mark.parametrize("commit", list(Commit))
+@pytest.mark.parametrize("sharing", list(SHARING))
+def test_partitions_move_between_groups_without_loss_or_doubles(
+    broker: Broker, notes: Notes, sharing: str, commit: Commit
+) -> None:
+    class Steady(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+            self.note(records)
+            time.sleep(0.002)
+            return commit
+
+    options: dict[str, Any] = {**QUICK, **SHARING[sharing], "batch_records": 5}
+    with Stream(broker) as stream, group_of(broker, Steady, notes, **options) as first:
+        until(lambda: len(first.assignments) == PARTITIONS and len(notes.values()) > 50)
+        with group_of(broker, Steady, notes, **options) as second:
+            until(lambda: len(first.assignments) == len(second.assignments) == PARTITIONS // 2)
+            assert not set(first.assignments) & set(second.assignments)
+            before = len(notes.values())
+            until(lambda: len(notes.values()) > before + 50)
+        until(lambda: len(first.assignments) == PARTITIONS)
+        stream.end()
+        until(lambda: len(notes.counted()) == stream.sent)
+    assert sorted(notes.values()) == list(range(stream.sent))
+    assert sum(offset or 0 for offset in committed(broker).values()) == stream.sent
+    assert len(notes.of("setup")) == len(notes.of("teardown"))
+
+
+def test_rebalance_waits_for_a_callback_but_not_for_ever(broker: Broker, notes: Notes) -> None:
+    go_on = threading.Event()
+
+    class Hanging(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            self.note(records)
+            if self.partition == 0 and len(self.notes.values()) == 1:
+                go_on.wait(20)
+
+    put(broker, [1])
+    with group_of(broker, Hanging, notes, shutdown=0.2, **QUICK) as first:
+        until(notes.values)
+        with group_of(broker, Hanging, notes, shutdown=0.2, **QUICK) as second:
+            until(lambda: second.assignments)
+            until(lambda: len(first.assignments) + len(second.assignments) == PARTITIONS)
+            # Whoever has the partition now does what was not finished.
+            until(lambda: notes.values() == [1, 1])
+            assert "teardown" not in {kind for kind, *more in notes.entries if more == [0]}
+            go_on.set()
+            until(lambda: 0 in notes.of("teardown"))
+
+
+def test_lost_partitions_are_not_committed(broker: Broker, notes: Notes) -> None:
+    go_on, entered = threading.Event(), threading.Event()
+
+    class Slow(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+            self.note(records)
+            if not entered.is_set():
+                entered.set()
+                go_on.wait(20)
+            return Commit.ASYNC
+
+    put(broker, range(3))
+    with group_of(broker, Slow, notes, **QUICK) as group:
+        assert entered.wait(10)
+        generation = group.generation
+        broker.expire_session(group=GROUP)
+        until(lambda: group.generation not in (None, generation) and group.active)
+        assert committed(broker).get((TOPIC, 0)) is None
+        # A new worker has the records while the old one is still in its callback.
+        until(lambda: notes.values() == [0, 1, 2, 0, 1, 2])
+        assert notes.of("teardown").count(0) == 0
+        go_on.set()
+        until(lambda: notes.of("teardown").count(0) == 1)
+    assert committed(broker)[TOPIC, 0] == 3
+
+
+def test_async_callback_is_cancelled_when_its_partition_is_lost(
+    broker: Broker, notes: Notes
+) -> None:
+    class Slow(AsyncNoting):
+        async def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+            self.note(records)
+            try:
+                await asyncio.sleep(0 if self.notes.of("cancelled") else 60)
+            except asyncio.CancelledError:
+                self.notes.add("cancelled", 1)
+                raise
+            return Commit.ASYNC
+
+    put(broker, range(3))
+    with group_of(broker, Slow, notes, **QUICK):
+        until(notes.values)
+        broker.expire_session(group=GROUP)
+        until(lambda: notes.of("cancelled") == [1])
+        until(lambda: len(notes.values()) >= 6)
+
+
+def test_handler_that_takes_too_long_makes_a_member_that_is_stuck(
+    broker: Broker, notes: Notes
+) -> None:
+    go_on = threading.Event()
+    seen: list[events.Event] = []
+
+    class Stuck(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+            self.note(records)
+            go_on.wait(30)
+            return Commit.ASYNC
+
+    put(broker, [1])
+    options: dict[str, Any] = {"max_poll_interval": 0.4, **QUICK}
+    with (
+        events.subscribe(seen.append, "worker.stuck"),
+        group_of(broker, Stuck, notes, **options) as group,
+    ):
+        until(notes.values)
+        until(lambda: group.health().state is HealthState.DEGRADED)
+        assert "handle_records of orders-0 takes" in group.health().reason
+        # Others can have its partitions, and this one rests.
+        until(lambda: not group.assignments)
+        with group_of(broker, Noting, notes, **QUICK) as other:
+            until(lambda: len(other.assignments) == PARTITIONS)
+            until(lambda: notes.values() == [1, 1])
+            assert not group.assignments
+        go_on.set()
+        until(lambda: len(group.assignments) == PARTITIONS)
+        until(lambda: group.health().state is not HealthState.DEGRADED)
+    assert [event.fields["callback"] for event in seen] == ["handle_records"]
+    assert seen[0].measurements["duration"] > 0.4
+    assert committed(broker)[TOPIC, 0] == 1
+
+
+def test_stuck_handler_without_a_group_holds_up_nobody(broker: Broker, notes: Notes) -> None:
+    go_on = threading.Event()
+
+    class Stuck(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            self.note(records)
+            if self.partition == 0:
+                go_on.wait(20)
+
+    put(broker, [0])
+    with group_of(broker, Stuck, notes, group=None, max_poll_interval=0.1) as group:
+        until(lambda: group.health().state is HealthState.DEGRADED)
+        put(broker, [1], 1)
+        until(lambda: 1 in notes.values())
+        go_on.set()
+        until(lambda: group.health().is_ok)
+
+
+def test_member_that_was_replaced_is_fenced(broker: Broker, notes: Notes) -> None:
+    first = group_of(broker, Noting, notes, instance_id="one", **QUICK)
+    first.start()
+    until(lambda: first.active)
+    with group_of(broker, Noting, notes, instance_id="one", **QUICK) as second:
+        with pytest.raises(GroupEnded, match="fenced") as raised:
+            first.wait(10)
+        assert raised.value.reason == EndReason.FENCED
+        until(lambda: second.active)
+
+
+@pytest.mark.parametrize("api", ["FindCoordinator", "JoinGroup", "OffsetCommit"])
+def test_missing_right_ends_the_group(broker: Broker, notes: Notes, api: str) -> None:
+    put(broker, [1])
+    broker.fail(api, "GROUP_AUTHORIZATION_FAILED", times=1000)
+    group = group_of(broker, Noting, notes, commit_interval=0.05, **QUICK)
+    group.start()
+    with pytest.raises(GroupEnded, match="auth") as raised:
+        group.wait(10)
+    assert raised.value.reason == EndReason.AUTH
+    broker.clear_faults()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "attempts"), [("COORDINATOR_NOT_AVAILABLE", 6), ("GROUP_MAX_SIZE_REACHED", 1)]
+)
+def test_group_that_cannot_be_joined(
+    broker: Broker, notes: Notes, monkeypatch: pytest.MonkeyPatch, refusal: str, attempts: int
+) -> None:
+    monkeypatch.setattr("karrow.aio.groups.member.JOIN_PAUSE", 0.01)
+    monkeypatch.setattr("karrow.aio.groups.member.LONGEST_JOIN_PAUSE", 0.02)
+    broker.fail("JoinGroup", refusal, times=1000)
+    group = group_of(broker, Noting, notes, **QUICK)
+    group.start()
+    with pytest.raises(GroupEnded, match=f"join_failed .*{refusal}") as raised:
+        group.wait(10)
+    broker.clear_faults()
+    assert raised.value.reason == EndReason.JOIN_FAILED
+    assert [one.api for one in broker.requests].count("JoinGroup") == attempts
+
+
+def test_offset_that_is_nowhere_ends_the_group(broker: Broker, notes: Notes) -> None:
+    group = group_of(broker, Noting, notes, start="none", **QUICK)
+    group.start()
+    with pytest.raises(GroupEnded, match="error") as raised:
+        group.wait(10)
+    assert raised.value.reason == EndReason.ERROR
+
+
+def test_end_is_an_event(broker: Broker, notes: Notes) -> None:
+    seen: list[events.Event] = []
+    with events.subscribe(seen.append, "worker.end"), group_of(broker, Noting, notes, **QUICK):
+        pass
+    assert [dict(event.fields) for event in seen] == [
+        {
+            "client_id": "karrow",
+            "group": GROUP,
+            "reason": "stopped",
+            "detail": None,
+            "error": None,
+        }
+    ]
+
+
+def test_broker_that_is_gone_for_a_while_loses_nothing(notes: Notes) -> None:
+    class Steady(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+            self.note(records)
+            return Commit.SYNC
+
+    with Broker() as broker:
+        broker.create_topic(TOPIC, 1)
+        put(broker, range(10))
+        with group_of(broker, Steady, notes, batch_records=2, **QUICK):
+            until(lambda: len(notes.values()) >= 4)
+            broker.kill_node(1)
+            time.sleep(0.3)
+            broker.start_node(1)
+            put(broker, range(10, 20))
+            until(lambda: 19 in notes.values())
+            until(lambda: committed(broker).get((TOPIC, 0)) == 20)
+    assert set(notes.values()) == set(range(20))

@@ -1,0 +1,822 @@
+"""Positions of a consumer: the rules one by one, and all of them against a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from karrow.aio.consuming.positions import (
+    Commit,
+    Fetch,
+    Positions,
+    State,
+    Truncation,
+    Validation,
+    Watermarks,
+)
+from karrow.errors import ConfigError, StateError
+from karrow.types import Offset, TopicPartition
+
+A, B, C = (TopicPartition("orders", number) for number in range(3))
+END = 1000
+WATERMARKS = Watermarks(END, 900, 0)
+
+
+def assigned(*partitions: TopicPartition, at: int = 0) -> Positions:
+    """Partitions that are read from an offset on that their group has committed."""
+    positions = Positions()
+    positions.add(partitions or [A])
+    for look_up in positions.to_look_up():
+        positions.found_committed(look_up, at)
+    return positions
+
+
+def fetch_of(positions: Positions, partition: TopicPartition = A, now: float = 0.0) -> Fetch:
+    return next(one for one in positions.to_fetch(now) if one.partition == partition)
+
+
+def fetch(
+    positions: Positions, to: int, partition: TopicPartition = A, epoch: int = 3, size: int = 10
+) -> int:
+    """Have data up to an offset, of a leader's epoch; gives the epoch that it is handed out in."""
+    asked = fetch_of(positions, partition)
+    assert positions.fetched(asked, to, WATERMARKS, leader_epoch=epoch, size=size)
+    return asked.epoch
+
+
+def read(positions: Positions, to: int, partition: TopicPartition = A, epoch: int = 3) -> None:
+    """Fetch and hand out up to an offset."""
+    assert positions.handed_out(
+        partition, fetch(positions, to, partition, epoch), to, epoch, released=10
+    )
+
+
+def doubtful(leader_epoch: int = 4) -> tuple[Positions, Validation]:
+    """Handed out to 10, fetched to 20, in epoch 3; then a new leader."""
+    positions = assigned()
+    read(positions, 10)
+    fetch(positions, 20)
+    positions.leader_is(A, leader_epoch)
+    return positions, positions.to_validate()[0]
+
+
+def offsets(commits: dict[TopicPartition, Commit]) -> dict[TopicPartition, int]:
+    return {partition: commit.offset for partition, commit in commits.items()}
+
+
+# ---- the assignment
+
+
+def test_a_new_partition_waits_for_its_offset() -> None:
+    positions = Positions()
+    positions.add([A, B])
+    assert positions.assignment == (A, B)
+    assert [one.partition for one in positions.to_look_up()] == [A, B]
+    assert positions.to_fetch(0.0) == []
+    assert positions.to_commit() == positions.to_auto_commit() == {}
+
+
+def test_a_committed_offset_is_where_it_begins_and_no_news() -> None:
+    positions = assigned(at=7)
+    assert fetch_of(positions).offset == 7
+    assert positions.to_commit() == positions.to_auto_commit() == {}
+
+
+def test_an_assignment_leaves_those_alone_that_stay() -> None:
+    positions = assigned(A, B)
+    read(positions, 10, B)
+    epoch = positions[B].epoch
+    positions.assign([B, C])
+    assert positions.assignment == (B, C)
+    assert (positions[B].position, positions[B].epoch) == (10, epoch)
+    assert A not in positions
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda positions: positions.seek(A, 5),
+        lambda positions: positions.reset_to(A, Offset.latest()),
+        lambda positions: positions.pause([A]),
+        lambda positions: positions.resume([A]),
+    ],
+)
+def test_what_is_not_assigned_cannot_be_moved(act: Callable[[Positions], None]) -> None:
+    with pytest.raises(StateError, match="orders-0 is not assigned"):
+        act(Positions())
+
+
+def test_one_partition_that_is_not_assigned_leaves_the_others_as_they_are() -> None:
+    positions = assigned(A)
+    with pytest.raises(StateError):
+        positions.pause([A, B])
+    assert positions.paused == ()
+
+
+def test_a_removed_partition_yields_nothing_even_when_it_comes_back() -> None:
+    positions = assigned()
+    late = fetch_of(positions)
+    epoch = fetch(positions, 10)
+    positions.remove([A])
+    assert not positions.handed_out(A, epoch, 10)
+    assert positions.buffered_bytes == 0
+    positions.add([A])
+    positions.found_committed(positions.to_look_up()[0], 0)
+    assert not positions.fetched(late, 10, WATERMARKS, size=10)
+    assert not positions.handed_out(A, epoch, 10)
+    assert (positions[A].position, positions.buffered_bytes) == (0, 0)
+
+
+def test_an_offset_that_was_looked_up_for_an_older_assignment_does_not_count() -> None:
+    positions = Positions()
+    positions.add([A])
+    late = positions.to_look_up()[0]
+    positions.remove([A])
+    positions.add([A])
+    positions.found_committed(late, 5)
+    assert positions[A].state is State.NEEDS_OFFSET
+
+
+def test_a_leaving_partition_yields_nothing_but_can_be_committed() -> None:
+    positions = assigned()
+    read(positions, 10)
+    epoch = fetch(positions, 20)
+    positions.leave([A, B])
+    assert not positions.handed_out(A, epoch, 20)
+    assert positions.to_fetch(0.0) == []
+    commits = positions.to_commit()
+    assert offsets(commits) == {A: 10}
+    positions.committed(commits)
+    assert positions.to_commit() == {}
+    positions.seek(A, 3)
+    positions.reset_to(A, Offset.latest())
+    assert positions[A].state is State.LEAVING
+    positions.remove([A])
+    assert positions.assignment == ()
+
+
+def test_a_leaving_partition_that_is_given_again_begins_anew() -> None:
+    positions = assigned()
+    read(positions, 10)
+    positions.leave([A])
+    positions.assign([A])
+    assert (positions[A].state, positions[A].position) == (State.NEEDS_OFFSET, None)
+
+
+def test_the_epoch_stands_still_while_all_data_is_current() -> None:
+    positions = assigned(A, B)
+    before = positions.epoch
+    read(positions, 10)
+    positions.pause([A])
+    positions.committed(positions.to_commit())
+    assert positions.epoch == before
+    positions.remove([B])
+    assert positions.epoch > before
+
+
+def test_a_recreated_topic_is_a_stranger() -> None:
+    positions = assigned()
+    positions.leader_is(A, 9)
+    read(positions, 10, epoch=9)
+    positions.pause([A])
+    commits = positions.to_commit()
+    positions.recreated(A)
+    positions.committed(commits)
+    cursor = positions[A]
+    assert (cursor.state, cursor.position, cursor.committed) == (State.NEEDS_OFFSET, None, None)
+    assert cursor.is_paused
+    positions.leader_is(A, 0)
+    assert cursor.leader_epoch == 0
+
+
+# ---- fetching and handing out
+
+
+def test_the_next_fetch_leaves_before_anything_is_handed_out() -> None:
+    positions = assigned()
+    fetch(positions, 10)
+    assert fetch_of(positions).offset == 10
+    assert positions[A].position == 0
+
+
+def test_an_answer_counts_once() -> None:
+    positions = assigned()
+    asked = fetch_of(positions)
+    assert positions.fetched(asked, 10, WATERMARKS, size=10)
+    assert not positions.fetched(asked, 10, WATERMARKS, size=10)
+    assert positions.buffered_bytes == 10
+
+
+def test_an_answer_without_data_tells_the_watermarks() -> None:
+    positions = assigned()
+    assert positions.fetched(fetch_of(positions), 0, WATERMARKS, size=10)
+    assert (positions[A].fetch_position, positions.buffered_bytes) == (0, 0)
+    assert positions.lag() == {A: END}
+
+
+def test_what_is_handed_out_is_let_go() -> None:
+    positions = assigned()
+    epoch = fetch(positions, 10, size=100)
+    assert positions.handed_out(A, epoch, 4, released=60)
+    assert positions.buffered_bytes == positions[A].buffered_bytes == 40
+    assert positions.handed_out(A, epoch, 10, released=40)
+    assert positions.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("next_offset", [3, 11])
+def test_nothing_is_handed_out_that_was_not_fetched_or_twice(next_offset: int) -> None:
+    positions = assigned()
+    epoch = fetch(positions, 10)
+    positions.handed_out(A, epoch, 4)
+    with pytest.raises(StateError, match="orders-0 cannot go from offset 4"):
+        positions.handed_out(A, epoch, next_offset)
+    assert positions[A].position == 4
+
+
+def test_a_seek_wins_over_what_is_under_way_and_what_waits() -> None:
+    positions = assigned()
+    epoch = fetch(positions, 10)
+    late = fetch_of(positions)
+    positions.seek(A, 5)
+    assert not positions.handed_out(A, epoch, 10)
+    assert not positions.fetched(late, 20, WATERMARKS, size=10)
+    assert not positions.is_current(A, epoch)
+    assert positions.buffered_bytes == 0
+    assert fetch_of(positions).offset == 5
+
+
+def test_a_seek_to_where_it_is_drops_data_too() -> None:
+    positions = assigned()
+    epoch = fetch(positions, 10)
+    positions.seek(A, 0)
+    assert not positions.handed_out(A, epoch, 10)
+
+
+def test_a_seek_in_front_of_the_log_is_refused() -> None:
+    positions = assigned(at=7)
+    with pytest.raises(ConfigError):
+        positions.seek(A, -1)
+    assert positions[A].position == 7
+
+
+def test_a_paused_partition_keeps_what_it_has() -> None:
+    positions = assigned()
+    under_way = fetch_of(positions)
+    positions.pause([A])
+    assert positions.paused == (A,)
+    assert positions.to_fetch(0.0) == []
+    assert positions.fetched(under_way, 10, WATERMARKS, size=10)
+    assert not positions.may_hand_out(A, under_way.epoch)
+    assert positions.is_current(A, under_way.epoch)
+    positions.resume([A])
+    assert positions.may_hand_out(A, under_way.epoch)
+    assert positions.handed_out(A, under_way.epoch, 10)
+
+
+def test_a_seek_does_not_resume() -> None:
+    positions = assigned()
+    positions.pause([A])
+    positions.seek(A, 5)
+    assert positions.to_fetch(0.0) == []
+
+
+def test_damaged_data_stops_a_partition_until_a_seek() -> None:
+    positions = assigned(A, B)
+    read(positions, 4)
+    epoch = fetch(positions, 10)
+    assert positions.stop(A, epoch)
+    assert not positions.stop(A, epoch)
+    assert [one.partition for one in positions.to_fetch(0.0)] == [B]
+    assert (positions[A].position, positions.buffered_bytes) == (4, 0)
+    positions.seek(A, 10)
+    assert fetch_of(positions).offset == 10
+
+
+# ---- resets, and offsets out of range
+
+
+def test_a_place_is_asked_for_and_then_read_from() -> None:
+    positions = assigned()
+    positions.reset_to(A, Offset.latest())
+    assert positions.to_fetch(0.0) == []
+    (reset,) = positions.to_reset()
+    assert reset.spec == Offset.latest()
+    positions.found(reset, 50)
+    assert positions.to_reset() == []
+    assert fetch_of(positions).offset == 50
+
+
+def test_a_plain_offset_needs_no_asking() -> None:
+    positions = assigned()
+    positions.reset_to(A, Offset.at(50))
+    assert fetch_of(positions).offset == 50
+
+
+def test_a_seek_wins_over_a_reset() -> None:
+    positions = assigned()
+    positions.reset_to(A, Offset.latest())
+    (reset,) = positions.to_reset()
+    positions.seek(A, 5)
+    positions.found(reset, 50)
+    assert positions[A].position == 5
+
+
+def test_the_last_of_two_resets_wins() -> None:
+    positions = assigned()
+    positions.reset_to(A, Offset.latest())
+    (late,) = positions.to_reset()
+    positions.reset_to(A, Offset.earliest())
+    positions.found(late, 50)
+    assert [one.spec for one in positions.to_reset()] == [Offset.earliest()]
+
+
+def test_an_offset_out_of_range_stops_the_partition_once() -> None:
+    positions = assigned(at=7)
+    asked = fetch_of(positions)
+    assert positions.out_of_range(asked)
+    assert not positions.out_of_range(asked)
+    assert positions[A].state is State.STOPPED
+    positions.reset_to(A, Offset.earliest())
+    positions.found(positions.to_reset()[0], 100)
+    assert fetch_of(positions).offset == 100
+
+
+def test_only_the_offset_that_is_asked_for_now_is_out_of_range() -> None:
+    positions = assigned(at=7)
+    sought, late = fetch_of(positions), fetch_of(positions)
+    positions.fetched(late, 10, WATERMARKS)
+    assert not positions.out_of_range(late)
+    positions.seek(A, 7)
+    assert not positions.out_of_range(sought)
+    assert positions[A].state is State.FETCHING
+
+
+def test_a_followers_word_on_the_range_is_checked_with_the_leader() -> None:
+    positions = assigned(at=7)
+    positions.prefer(fetch_of(positions), 2, until=60.0)
+    asked = fetch_of(positions)
+    assert asked.replica == 2
+    assert not positions.out_of_range(asked)
+    assert fetch_of(positions).replica is None
+    assert positions.out_of_range(fetch_of(positions))
+
+
+def test_what_was_fetched_is_handed_out_before_a_partition_is_out_of_range() -> None:
+    positions = assigned()
+    epoch = fetch(positions, 10)
+    assert not positions.out_of_range(fetch_of(positions))
+    assert positions.to_fetch(0.0) == []
+    positions.handed_out(A, epoch, 9)
+    assert positions.to_fetch(0.0) == []
+    positions.handed_out(A, epoch, 10)
+    assert positions.out_of_range(fetch_of(positions))
+
+
+# ---- leaders and replicas
+
+
+def test_a_preferred_replica_is_asked_for_its_time() -> None:
+    positions = assigned()
+    positions.prefer(fetch_of(positions), 2, until=60.0)
+    assert fetch_of(positions, now=59.9).replica == 2
+    assert fetch_of(positions, now=60.0).replica is None
+
+
+def test_a_new_leader_or_trouble_ends_the_preference() -> None:
+    positions = assigned()
+    asked = fetch_of(positions)
+    positions.prefer(asked, 2, until=60.0)
+    positions.leader_is(A, 4)
+    assert fetch_of(positions).replica is None
+    positions.prefer(asked, 2, until=60.0)
+    assert fetch_of(positions).replica is None
+    positions.prefer(fetch_of(positions), 2, until=60.0)
+    positions.ask_leader(A)
+    assert fetch_of(positions).replica is None
+
+
+def test_leader_epochs_do_not_go_back() -> None:
+    positions = assigned()
+    for epoch in (5, 4, None, 5):
+        positions.leader_is(A, epoch)
+        assert fetch_of(positions).leader_epoch == 5
+    positions.leader_is(B, 5)
+    assert B not in positions
+
+
+def test_a_new_leader_is_asked_whether_it_has_what_was_read() -> None:
+    positions, asked = doubtful()
+    assert (asked.offset, asked.offset_epoch, asked.leader_epoch) == (20, 3, 4)
+    assert positions.to_fetch(0.0) == []
+    assert positions.validated(asked, 20, 3) is None
+    assert fetch_of(positions).offset == 20
+    assert positions.to_validate() == []
+
+
+def test_data_that_waits_is_handed_out_meanwhile() -> None:
+    positions, asked = doubtful()
+    assert positions.handed_out(A, asked.epoch, 15, 3)
+    assert positions.validated(asked, 20, 3) is None
+    assert positions.handed_out(A, asked.epoch, 20, 3)
+
+
+def test_an_answer_of_the_old_leader_comes_too_late() -> None:
+    positions = assigned()
+    read(positions, 10)
+    late = fetch_of(positions)
+    positions.leader_is(A, 4)
+    assert not positions.fetched(late, 20, WATERMARKS)
+    assert not positions.out_of_range(late)
+    assert positions[A].fetch_position == 10
+
+
+def test_a_leader_that_cannot_tell_has_not_truncated() -> None:
+    positions, asked = doubtful()
+    assert positions.validated(asked, None) is None
+    assert fetch_of(positions).offset == 20
+
+
+def test_what_was_fetched_and_is_gone_is_fetched_again() -> None:
+    positions, asked = doubtful()
+    assert positions.validated(asked, 10, 3) is None
+    assert not positions.handed_out(A, asked.epoch, 15, 3)
+    assert fetch_of(positions).offset == 10
+    assert positions.buffered_bytes == 0
+
+
+def test_what_was_read_and_is_gone_is_reported_and_stops_the_partition() -> None:
+    positions, asked = doubtful()
+    assert positions.validated(asked, 9, 2) == Truncation(A, 10, 3, 9, 2)
+    assert positions[A].state is State.STOPPED
+    assert positions.validated(asked, 9, 2) is None
+    positions.seek(A, 9, 2)
+    assert positions[A].state is State.VALIDATING
+
+
+def test_only_the_newest_leaders_word_counts() -> None:
+    positions, late = doubtful()
+    positions.leader_is(A, 5)
+    assert positions.validated(late, 0, 3) is None
+    (asked,) = positions.to_validate()
+    assert asked.leader_epoch == 5
+    assert positions.validated(asked, 20, 3) is None
+    assert positions[A].state is State.FETCHING
+
+
+def test_a_seek_wins_over_a_validation() -> None:
+    positions, late = doubtful()
+    positions.seek(A, 5)
+    assert positions.validated(late, 0, 3) is None
+    assert fetch_of(positions).offset == 5
+
+
+def test_an_offset_of_an_older_epoch_is_validated() -> None:
+    positions = Positions()
+    positions.add([A])
+    positions.leader_is(A, 4)
+    positions.found_committed(positions.to_look_up()[0], 7, 3)
+    assert positions[A].state is State.VALIDATING
+    positions.seek(A, 7, 4)
+    assert positions[A].state is State.FETCHING
+    positions.seek(A, 7)
+    assert positions[A].state is State.FETCHING
+
+
+# ---- commits and lag
+
+
+def test_a_commit_stores_what_was_handed_out_with_its_epoch() -> None:
+    positions = assigned()
+    epoch = fetch(positions, 10)
+    positions.handed_out(A, epoch, 4, 3)
+    commits = positions.to_commit()
+    assert commits == {A: Commit(4, 3, positions[A].assignment)}
+    positions.committed(commits)
+    assert positions.to_commit() == {}
+
+
+def test_commits_in_the_background_wait_until_the_application_asks_for_more() -> None:
+    positions = assigned()
+    epoch = fetch(positions, 10)
+    positions.handed_out(A, epoch, 4, 3)
+    assert positions.to_auto_commit() == {}
+    positions.asked_for_more()
+    assert offsets(positions.to_auto_commit()) == {A: 4}
+    positions.handed_out(A, epoch, 10, 3)
+    assert offsets(positions.to_auto_commit()) == {A: 4}
+    assert offsets(positions.to_commit()) == {A: 10}
+
+
+def test_a_place_that_was_chosen_is_committed_though_nothing_was_read() -> None:
+    positions = assigned()
+    positions.reset_to(A, Offset.latest())
+    assert positions.to_commit() == positions.to_auto_commit() == {}
+    positions.found(positions.to_reset()[0], 50)
+    assert offsets(positions.to_auto_commit()) == {A: 50}
+
+
+def test_a_seek_backwards_is_committed_too() -> None:
+    positions = assigned(at=7)
+    positions.seek(A, 3)
+    assert offsets(positions.to_commit()) == offsets(positions.to_auto_commit()) == {A: 3}
+
+
+def test_records_handed_out_before_a_seek_do_not_come_back_into_commits() -> None:
+    positions = assigned()
+    read(positions, 10)
+    positions.seek(A, 3)
+    positions.asked_for_more()
+    assert offsets(positions.to_auto_commit()) == {A: 3}
+
+
+def test_a_commit_of_an_older_assignment_says_nothing_of_this_one() -> None:
+    positions = assigned()
+    read(positions, 10)
+    commits = positions.to_commit()
+    positions.remove([A])
+    positions.committed(commits)
+    positions.add([A])
+    positions.found_committed(positions.to_look_up()[0], 20)
+    positions.committed(commits)
+    assert positions[A].committed == 20
+
+
+def test_lag_is_what_lies_before_the_position() -> None:
+    positions = assigned(A, B)
+    assert positions.lag() == {A: None, B: None}
+    read(positions, 10)
+    assert positions.lag() == {A: END - 10, B: None}
+    positions.seek(A, END + 5)
+    assert positions.lag()[A] == 0
+
+
+def test_lag_ends_where_open_transactions_begin() -> None:
+    positions = Positions(committed_only=True)
+    positions.add([A])
+    positions.seek(A, 0)
+    positions.fetched(fetch_of(positions), 10, WATERMARKS)
+    assert positions.lag() == {A: 900}
+    positions.fetched(fetch_of(positions), 20, Watermarks(END))
+    assert positions.lag() == {A: END}
+
+
+# ---- everything at once, against a model
+
+
+@dataclass
+class Reader:
+    """What a model knows of one assignment of a partition, since its place was chosen.
+
+    ``begin`` is that place, ``end`` follows what was handed out and ``fetched`` what was fetched;
+    ``done`` follows what the application is done with. ``is_held`` is that an offset out of range
+    was told too early.
+    """
+
+    begin: int
+    end: int
+    fetched: int
+    done: int
+    handed: list[int] = field(default_factory=list)
+    is_held: bool = False
+
+    @classmethod
+    def at(cls, offset: int) -> Reader:
+        return cls(offset, offset, offset, offset)
+
+
+@dataclass
+class Chunk:
+    """Data that waits, of the reader that it was fetched for."""
+
+    reader: Reader
+    partition: TopicPartition
+    epoch: int
+    offset: int
+    count: int
+    leader_epoch: int
+
+
+class Machine(RuleBasedStateMachine):
+    """A consumer with requests under way whose answers come in any order, late, or twice.
+
+    Whatever makes fetched data worthless gives a partition another reader, so that what belongs to
+    a reader of before is known to be stale without asking what is being tested.
+    """
+
+    PARTITIONS = (A, B)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = Positions()
+        self.readers: dict[TopicPartition, Reader] = {}
+        self.fetches: list[tuple[Reader, Fetch]] = []
+        self.chunks: list[Chunk] = []
+        self.validations: list[tuple[Reader, Validation]] = []
+        self.leader_epoch = 0
+
+    partitions = st.sampled_from(PARTITIONS)
+    # From the end of a list, where that is which is not stale.
+    picks = st.integers(0, 3)
+
+    def is_of_now(self, reader: Reader, partition: TopicPartition) -> bool:
+        return self.readers.get(partition) is reader
+
+    def drop_data(self, partition: TopicPartition) -> None:
+        """Go on with another reader, which has received the same."""
+        old = self.readers[partition]
+        self.readers[partition] = Reader(old.begin, old.end, old.end, old.done, old.handed)
+
+    def is_answerable(self, reader: Reader, asked: Fetch) -> bool:
+        partition = asked.partition
+        return (
+            self.is_of_now(reader, partition)
+            and self.positions[partition].state is State.FETCHING
+            and reader.fetched == asked.offset
+        )
+
+    @initialize()
+    def begin(self) -> None:
+        for partition in self.PARTITIONS:
+            self.add(partition)
+
+    @rule(partition=partitions)
+    def add(self, partition: TopicPartition) -> None:
+        self.positions.add([partition])
+        for look_up in self.positions.to_look_up():
+            self.positions.found_committed(look_up, 5, self.leader_epoch)
+            self.readers[look_up.partition] = Reader.at(5)
+
+    @rule(partition=partitions)
+    def revoke(self, partition: TopicPartition) -> None:
+        self.positions.leave([partition])
+        self.positions.remove([partition])
+        self.readers.pop(partition, None)
+
+    @rule(partition=partitions, offset=st.integers(0, 30), lazily=st.booleans())
+    def move(self, partition: TopicPartition, offset: int, lazily: bool) -> None:
+        if partition not in self.readers:
+            return
+        if lazily:
+            self.positions.reset_to(partition, Offset.latest())
+            assert partition not in self.positions.to_commit()
+            (asked,) = self.positions.to_reset()
+            self.positions.found(asked, offset)
+        else:
+            self.positions.seek(partition, offset)
+        self.readers[partition] = Reader.at(offset)
+
+    @rule(partition=partitions, paused=st.sampled_from([False, False, True]))
+    def pause(self, partition: TopicPartition, paused: bool) -> None:
+        if partition in self.readers:
+            act = self.positions.pause if paused else self.positions.resume
+            act([partition])
+
+    @rule()
+    def send_fetches(self) -> None:
+        asked = self.positions.to_fetch(0.0)
+        self.fetches += [(self.readers[one.partition], one) for one in asked]
+        for one in asked:
+            assert one.offset == self.readers[one.partition].fetched
+            assert not self.readers[one.partition].is_held
+
+    @rule(pick=picks, count=st.integers(0, 9), twice=st.booleans())
+    def answer_fetch(self, pick: int, count: int, twice: bool) -> None:
+        if not self.fetches:
+            self.send_fetches()
+        if not self.fetches:
+            return
+        index = -1 - pick % len(self.fetches)
+        reader, asked = self.fetches[index] if twice else self.fetches.pop(index)
+        expected = self.is_answerable(reader, asked)
+        after = asked.offset + count
+        epoch = self.leader_epoch
+        kept = self.positions.fetched(asked, after, WATERMARKS, leader_epoch=epoch, size=count)
+        assert kept == expected
+        if kept and count:
+            reader.fetched = after
+            chunk = Chunk(reader, asked.partition, asked.epoch, asked.offset, count, epoch)
+            self.chunks.append(chunk)
+
+    @precondition(lambda self: self.fetches)
+    @rule(pick=picks)
+    def answer_out_of_range(self, pick: int) -> None:
+        reader, asked = self.fetches.pop(-1 - pick % len(self.fetches))
+        is_answerable = self.is_answerable(reader, asked)
+        is_all_handed_out = reader.end == reader.fetched
+        assert self.positions.out_of_range(asked) == (is_answerable and is_all_handed_out)
+        if is_answerable and is_all_handed_out:
+            assert self.positions[asked.partition].state is State.STOPPED
+            self.drop_data(asked.partition)
+        elif is_answerable:
+            reader.is_held = True
+
+    @precondition(lambda self: self.chunks)
+    @rule(pick=picks, limit=st.integers(1, 9))
+    def hand_out(self, pick: int, limit: int) -> None:
+        partition = self.chunks[-1 - pick % len(self.chunks)].partition
+        chunk = next(one for one in self.chunks if one.partition == partition)
+        taken = min(limit, chunk.count)
+        after = chunk.offset + taken
+        is_of_now = self.is_of_now(chunk.reader, partition)
+        assert self.positions.is_current(partition, chunk.epoch) == is_of_now
+        if not is_of_now:
+            assert not self.positions.handed_out(partition, chunk.epoch, after, released=taken)
+            self.chunks.remove(chunk)
+            return
+        if not self.positions.may_hand_out(partition, chunk.epoch):
+            assert partition in self.positions.paused
+            return
+        assert self.positions.handed_out(
+            partition, chunk.epoch, after, chunk.leader_epoch, released=taken
+        )
+        chunk.reader.handed += range(chunk.offset, after)
+        chunk.reader.end = chunk.offset = after
+        chunk.reader.is_held &= after < chunk.reader.fetched
+        chunk.count -= taken
+        if not chunk.count:
+            self.chunks.remove(chunk)
+
+    @rule()
+    def ask_for_more(self) -> None:
+        self.positions.asked_for_more()
+        for reader in self.readers.values():
+            reader.done = reader.end
+
+    @precondition(lambda self: self.chunks)
+    @rule(pick=picks)
+    def find_damage(self, pick: int) -> None:
+        chunk = self.chunks[-1 - pick % len(self.chunks)]
+        is_of_now = self.is_of_now(chunk.reader, chunk.partition)
+        assert self.positions.stop(chunk.partition, chunk.epoch) == is_of_now
+        if is_of_now:
+            self.drop_data(chunk.partition)
+
+    @rule()
+    def new_leader(self) -> None:
+        self.leader_epoch += 1
+        for partition in self.PARTITIONS:
+            self.positions.leader_is(partition, self.leader_epoch)
+        asked = self.positions.to_validate()
+        self.validations += [(self.readers[one.partition], one) for one in asked]
+
+    @precondition(lambda self: self.validations)
+    @rule(pick=picks, end=st.none() | st.integers(0, 40))
+    def answer_validation(self, pick: int, end: int | None) -> None:
+        reader, asked = self.validations.pop(-1 - pick % len(self.validations))
+        partition = asked.partition
+        counts = (
+            self.is_of_now(reader, partition)
+            and self.positions[partition].state is State.VALIDATING
+            and asked.leader_epoch == self.leader_epoch
+        )
+        truncation = self.positions.validated(asked, end)
+        is_cut = counts and end is not None and end < reader.fetched
+        is_lost = is_cut and end is not None and end < reader.end
+        assert (truncation is not None) == is_lost
+        if truncation is not None:
+            assert truncation.position == reader.end
+        if counts:
+            expected = State.STOPPED if is_lost else State.FETCHING
+            assert self.positions[partition].state is expected
+        if is_cut:
+            self.drop_data(partition)
+
+    @rule()
+    def commit(self) -> None:
+        self.positions.committed(self.positions.to_auto_commit())
+        assert self.positions.to_auto_commit() == {}
+
+    @invariant()
+    def what_was_handed_out_has_no_gap_and_nothing_twice(self) -> None:
+        assert set(self.positions.assignment) == set(self.readers)
+        for partition, reader in self.readers.items():
+            assert reader.handed == list(range(reader.begin, reader.end))
+            assert self.positions[partition].position == reader.end
+            assert self.positions[partition].fetch_position == reader.fetched
+            assert self.positions[partition].consumed == reader.done
+
+    @invariant()
+    def commits_are_what_was_received_and_never_more(self) -> None:
+        for partition, commit in self.positions.to_commit().items():
+            assert commit.offset == self.readers[partition].end
+        for partition, commit in self.positions.to_auto_commit().items():
+            assert commit.offset == self.readers[partition].done
+
+    @invariant()
+    def what_waits_is_counted(self) -> None:
+        waiting = dict.fromkeys(self.PARTITIONS, 0)
+        for chunk in self.chunks:
+            if self.is_of_now(chunk.reader, chunk.partition):
+                waiting[chunk.partition] += chunk.count
+        for partition in self.positions.assignment:
+            assert self.positions[partition].buffered_bytes == waiting[partition]
+        assert self.positions.buffered_bytes == sum(waiting.values())
+
+
+TestModel = Machine.TestCase
+TestModel.settings = settings(stateful_step_count=150)
