@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,6 +34,11 @@ class Health:
     state: HealthState
     reason: str
     since: float
+
+    @classmethod
+    def from_now_on(cls, state: HealthState, reason: str) -> Health:
+        """What has just begun."""
+        return cls(state, reason, time.time())
 
     @property
     def is_ok(self) -> bool:

@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,7 @@ class Watchdog:
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         self._consumer = consumer
-        self._last = Health(HealthState.WAITING, "nobody has asked for records yet", time.time())
+        self._last = Health.from_now_on(HealthState.WAITING, "nobody has asked for records yet")
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -55,7 +54,7 @@ class Watchdog:
         state, reason = self._worst()
         last = self._last
         if state is not last.state:
-            self._last = Health(state, reason, time.time())
+            self._last = Health.from_now_on(state, reason)
             config = self._consumer.config
             events.emit(
                 "consumer.health",
