@@ -93,7 +93,7 @@ class WorkerGroup:
         """Begin in the background; joining the group takes its time."""
         self._run(self._twin.start())
         _open_groups.add(self)
-        _say_farewell()
+        at_exit(_stop_all)
 
     def stop(self, timeout: float | None = None) -> Ending:
         """End: callbacks may finish, for ``timeout`` seconds or ``shutdown``; commit, and leave.
@@ -279,13 +279,6 @@ def _stopping_on_signals(group: WorkerGroup) -> Iterator[None]:
 
 # Those that run in this process, for the end of the interpreter.
 _open_groups: weakref.WeakSet[WorkerGroup] = weakref.WeakSet()
-_farewell_of: list[int] = []
-
-
-def _say_farewell() -> None:
-    if os.getpid() not in _farewell_of:
-        _farewell_of[:] = [os.getpid()]
-        at_exit(_stop_all)
 
 
 def _stop_all() -> None:

@@ -89,7 +89,7 @@ class MembershipCalls(Calls):
                     member = reply.message.member_id
                     reply = await self._send(request)
                 return checked(
-                    reply, "JoinGroup", lambda found: _read_joined(found, group), group=group
+                    reply, "JoinGroup", lambda found: read_joined(found, group), group=group
                 )
             except BrokerError as error:
                 self._cluster.learn(error, request.to)
@@ -170,7 +170,7 @@ class MembershipCalls(Calls):
             }
 
         await self._coordinate(
-            "Heartbeat", group, body, _nothing, api_version=api_version, retries=retries
+            "Heartbeat", group, body, nothing, api_version=api_version, retries=retries
         )
 
     async def leave_group(
@@ -230,11 +230,13 @@ class MembershipCalls(Calls):
         return name, encode_subscription(body, version)
 
 
-def _nothing(_: Reply) -> None:
-    return None
+def nothing(_: Reply) -> None:
+    """An answer that only has to be without an error."""
+    return
 
 
-def _read_joined(reply: Reply, group: str) -> JoinedGroup:
+def read_joined(reply: Reply, group: str) -> JoinedGroup:
+    """An answer to JoinGroup."""
     answer = reply.message
     return JoinedGroup(
         group,

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from karrow.aio.calls.base import Calls, Reply, Request
 from karrow.aio.calls.groups import CONSUMER, checked
+from karrow.aio.calls.membership import nothing, read_joined
 from karrow.errors import ConfigError, KarrowError, MemberIdRequired, error_for
-from karrow.types import GroupMember, GroupMetadata, JoinedGroup, Node
+from karrow.types import GroupMetadata, JoinedGroup, Node
 
 if TYPE_CHECKING:
     from karrow.config import ConsumerConfig
@@ -95,7 +96,7 @@ class ClassicCalls(CoordinatorCalls):
             if reply.message.error_code == MemberIdRequired.code and not member_id:
                 return IdGiven(reply.message.member_id)
             return checked(
-                reply, "JoinGroup", lambda found: _joined(found, self.group), group=self.group
+                reply, "JoinGroup", lambda found: read_joined(found, self.group), group=self.group
             )
 
         limit = max(config.request_timeout, config.rebalance_time + SLACK)
@@ -127,7 +128,7 @@ class ClassicCalls(CoordinatorCalls):
             self._require_static("Heartbeat", version, connection, STATIC_HEARTBEAT)
             return self._named(member.generation, member.member_id)
 
-        await self._coordinate("Heartbeat", body, _nothing, limit=limit)
+        await self._coordinate("Heartbeat", body, nothing, limit=limit)
 
     async def _leave_group(self, member_id: str, reason: str) -> None:
         """Take the member out of the group."""
@@ -172,27 +173,6 @@ class ClassicCalls(CoordinatorCalls):
             Request(name, self._to, body, limit=limit, most=most),
             lambda reply: checked(reply, name, read, group=self.group),
         )
-
-
-def _joined(reply: Reply, group: str) -> JoinedGroup:
-    answer = reply.message
-    return JoinedGroup(
-        group,
-        answer.generation_id,
-        answer.member_id,
-        answer.leader,
-        answer.protocol_name,
-        answer.protocol_type,
-        tuple(
-            GroupMember(one.member_id, bytes(one.metadata), one.group_instance_id)
-            for one in answer.members
-        ),
-        answer.skip_assignment,
-    )
-
-
-def _nothing(_: Reply) -> None:
-    return None
 
 
 def _left(reply: Reply) -> None:
