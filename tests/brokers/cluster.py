@@ -193,7 +193,8 @@ class KafkaCluster:
             folder = self._folder / f"node-{node_id}"
             place = Place(node_id, ports[node_id], folder, peers, path)
             node = KafkaNode(self.release, place, self._jvm)
-            properties = broker_properties(self.release, place, self.tls, self._properties)
+            own = {key: text.format(node=node_id) for key, text in self._properties.items()}
+            properties = broker_properties(self.release, place, self.tls, own)
             node.prepare(properties, self.cluster_id, checkpoint)
             self._nodes[node_id] = node
 

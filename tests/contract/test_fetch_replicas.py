@@ -1,6 +1,7 @@
 """Replicas that are nearer than the leader (KIP-392), and answers that only a strange broker gives.
 
-The embedded broker has no replicas of its own, so two scripted ones play leader and follower.
+The embedded broker has no replicas of its own, so two scripted ones play leader and follower; in the
+full run there is a cluster with racks.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 
 import karrow
-from karrow import wire
+from karrow import events, wire
 from karrow.records import BatchBuilder
 from tests.contract.scripted import Answer, ScriptedBroker
+from tests.contract.test_consumer import take
+from tests.fix_kafka import NewKafka
 
 TOPIC = "topic"
 LEADER, FOLLOWER, STRANGER = 1, 2, 99
@@ -112,3 +115,35 @@ def test_without_a_rack_the_leader_is_asked_for_none() -> None:
     leader = Replica(LEADER)
     assert run(read(None, leader)) == list(range(END))
     assert leader.racks == {""}
+
+
+RACKS = {
+    "broker.rack": "rack-{node}",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+}
+
+
+@pytest.mark.slow
+def test_the_replica_in_the_consumers_rack_is_read(new_kafka: NewKafka) -> None:
+    """A real cluster; when the replica dies the leader is asked again."""
+    cluster = new_kafka(nodes=3, properties=RACKS)
+    topic = cluster.create_topic(partitions=1, replicas=3)
+    bootstrap = cluster.bootstrap()
+    asked: list[int] = []
+    with (
+        karrow.Producer(bootstrap) as producer,
+        karrow.Client(bootstrap) as client,
+        events.subscribe(lambda event: asked.append(event.fields["broker_id"]), "fetch.stop"),
+    ):
+        leader = client.metadata([topic]).topics[topic].partitions[0].leader
+        near = next(node for node in (1, 2, 3) if node != leader)
+        options: dict[str, Any] = {"start": "earliest", "rack": f"rack-{near}", "max_wait": 0.1}
+        with karrow.Consumer(bootstrap, topic, **options) as consumer:
+            for number in range(30):
+                producer.send(topic, b"%d" % number).result(20)
+                assert [one.offset for one in take(consumer, 1)] == [number]
+            assert near in asked[-3:]
+            cluster.node(near).kill()
+            producer.send(topic, b"30").result(30)
+            assert [one.offset for one in take(consumer, 1)] == [30]
+            assert asked[-1] != near
