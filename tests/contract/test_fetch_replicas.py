@@ -1,7 +1,7 @@
 """Replicas that are nearer than the leader (KIP-392), and answers that only a strange broker gives.
 
-The embedded broker has no replicas of its own, so two scripted ones play leader and follower. In the
-full run there is a cluster with racks.
+The embedded broker has no replicas of its own, so two scripted ones play leader and follower. In
+the full run there is a cluster with racks.
 """
 
 from __future__ import annotations
