@@ -607,3 +607,17 @@ def test_listener_that_raises_is_reported_and_the_group_goes_on(
         assert name in str(heard[0])
     assert stored(broker) == {0: 8, 1: 8}
     assert members_of(broker) == 0
+
+
+def test_who_was_refused_may_subscribe_again(broker: Broker, kind: dict[str, Any]) -> None:
+    """A refusal ends the consumer, until it is told to begin anew."""
+    fill(broker, range(3))
+    for api in ("JoinGroup", "ConsumerGroupHeartbeat"):
+        broker.fail(api, "GROUP_AUTHORIZATION_FAILED")
+    with reader(broker, kind) as consumer:
+        for _ in range(2):
+            with pytest.raises(errors.GroupAuthorizationFailed):
+                poll_until(consumer, lambda: False)
+        assert consumer.health().state is HealthState.DEAD
+        consumer.subscribe(TOPIC)
+        assert places(take(consumer, 6)) == everything(3)
