@@ -500,6 +500,20 @@ def test_a_commit_stores_what_was_handed_out_with_its_epoch() -> None:
     assert positions.to_commit() == {}
 
 
+def test_who_commits_everything_is_done_with_it() -> None:
+    positions = assigned()
+    epoch = fetch(positions, 10)
+    positions.handed_out(A, epoch, 4, 3)
+    assignment = positions[A].assignment
+    positions.committed({A: Commit(2, 3, assignment)})
+    assert not positions.is_drained([A])
+    positions.committed({A: Commit(4, 3, assignment + 1)})
+    assert not positions.is_drained([A])
+    positions.committed({A: Commit(4, 3, assignment)})
+    assert positions.is_drained([A])
+    assert positions.to_auto_commit() == {}
+
+
 def test_commits_in_the_background_wait_until_the_application_asks_for_more() -> None:
     positions = assigned()
     epoch = fetch(positions, 10)

@@ -119,6 +119,7 @@ class Commits(CommitCalls):
                 await self._store(offsets, noted, retries)
         with self._engine.lock:
             self._positions.committed(noted)
+        self._engine.hurry()
 
     def _noted(self, offsets: Stored) -> dict[TopicPartition, Commit]:
         """The offsets with the assignments in which they were reached; only what is owned."""

@@ -4,7 +4,8 @@ Rules:
 - Of every partition three offsets are kept, consumed <= position <= fetch_position: what the
   application is done with, what it is handed next, what is asked for next. ``commit`` stores the
   position; commits in the background store what is consumed, which is what was handed out before
-  the application last asked for more. So none of them runs ahead of what it has received.
+  the application last asked for more, or has committed itself. So none of them runs ahead of what
+  it has received.
 - Only handing out moves the position forward, and only over data that was fetched. Data that nobody
   sees (control records, aborted ones, gaps) is handed out as nothing.
 - A place that was chosen, by a seek or a reset, counts as consumed: a group that begins at the end
@@ -544,11 +545,15 @@ class Positions:
         }
 
     def committed(self, commits: Mapping[TopicPartition, Commit]) -> None:
-        """The broker has stored these."""
+        """The broker has stored these; what is behind them is done with."""
         for partition, commit in commits.items():
             cursor = self._cursors.get(partition)
-            if cursor is not None and cursor.assignment == commit.assignment:
-                cursor.committed = commit.offset
+            if cursor is None or cursor.assignment != commit.assignment:
+                continue
+            cursor.committed = commit.offset
+            if cursor.position is not None and commit.offset >= cursor.position:
+                cursor.consumed, cursor.consumed_epoch = cursor.position, cursor.position_epoch
+                self._unconsumed.discard(cursor)
 
     def lag(self) -> dict[TopicPartition, int | None]:
         """How much is in front of every position, as far as the isolation lets read."""
