@@ -6,8 +6,9 @@ Rules:
 - What only the application can decide is raised where it asks for data: an offset out of range
   without a policy, a truncated log, a damaged batch, a refusal. Each of them once, but for what
   ends the consumer, which is raised every time.
-- Who asks for more, or commits it, is done with what it was handed. A partition is drained when that
-  is so of its data; before that nobody else may have it, unless the application takes too long.
+- Who asks for more, or commits it, is done with what it was handed. A partition is drained when
+  that is so of its data; before that nobody else may have it, unless the application takes too
+  long.
 - Whatever the application must not miss between two records raises ``attention``.
 """
 
