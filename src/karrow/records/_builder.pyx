@@ -164,6 +164,8 @@ cdef class BatchBuilder:
         cdef int64_t row = begin
         cdef int64_t most
         while row < chunk.rows:
+            # Another thread may have come while the data was looked at, or between two turns.
+            self.refuse_second_thread()
             most = chunk.most_bytes(row, row + 1) + RECORD_OVERHEAD + 2
             if not self.has_room(most):
                 break
