@@ -104,15 +104,18 @@ class Calls:
     ) -> T:
         """Send, read, and again while ``read`` or the way there fails for a moment."""
 
-        async def attempt() -> T:
-            reply = await self._send(request)
-            try:
-                return read(reply)
-            except KarrowError as error:
-                self._cluster.learn(error, request.to, reply.connection.peer.broker_id)
-                raise
+        return await self._attempts(
+            lambda: self._once(request, read), retries=retries, retryable=retryable
+        )
 
-        return await self._attempts(attempt, retries=retries, retryable=retryable)
+    async def _once(self, request: Request, read: Callable[[Reply], T]) -> T:
+        """Send and read; a failure that means so has the way looked for again next time."""
+        reply = await self._send(request)
+        try:
+            return read(reply)
+        except KarrowError as error:
+            self._cluster.learn(error, request.to, reply.connection.peer.broker_id)
+            raise
 
     async def _attempts(
         self,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from karrow.aio.calls.base import Calls, Reply, Request
 from karrow.aio.calls.groups import CONSUMER, checked
 from karrow.aio.calls.membership import nothing, read_joined
-from karrow.errors import ConfigError, KarrowError, MemberIdRequired, error_for
+from karrow.errors import ConfigError, MemberIdRequired, error_for
 from karrow.types import GroupMetadata, JoinedGroup, Node
 
 if TYPE_CHECKING:
@@ -59,14 +59,6 @@ class CoordinatorCalls(Calls):
             raise ConfigError("a member needs the option group")
         self.group = config.group
         self._to = Node.coordinator(config.group)
-
-    async def _once(self, request: Request, read: Callable[[Reply], T]) -> T:
-        reply = await self._send(request)
-        try:
-            return read(reply)
-        except KarrowError as error:
-            self._cluster.learn(error, request.to, reply.connection.peer.broker_id)
-            raise
 
 
 class ClassicCalls(CoordinatorCalls):
