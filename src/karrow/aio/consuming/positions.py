@@ -424,12 +424,8 @@ class Positions:
         The data is to be kept if this is True, together with the epoch of the fetch.
         ``leader_epoch`` is that of its last batch.
         """
-        cursor = self._current(asked.partition, asked.epoch)
-        if (
-            cursor is None
-            or cursor.state is not State.FETCHING
-            or cursor.fetch_position != asked.offset
-        ):
+        cursor = self._awaiting(asked)
+        if cursor is None:
             return False
         cursor.watermarks = watermarks
         if next_offset > asked.offset:
@@ -446,12 +442,8 @@ class Positions:
         It does not when the answer is late, when a follower gave it, or when the application has
         yet to be handed what was fetched before: the leader is asked once more after that.
         """
-        cursor = self._current(asked.partition, asked.epoch)
-        if (
-            cursor is None
-            or cursor.state is not State.FETCHING
-            or cursor.fetch_position != asked.offset
-        ):
+        cursor = self._awaiting(asked)
+        if cursor is None:
             return False
         if asked.replica is not None:
             cursor.preferred_replica = None
@@ -574,6 +566,13 @@ class Positions:
     def _current(self, partition: TopicPartition, epoch: int) -> Cursor | None:
         cursor = self._cursors.get(partition)
         return cursor if cursor is not None and cursor.epoch == epoch else None
+
+    def _awaiting(self, asked: Fetch) -> Cursor | None:
+        """The notes on a partition, if the answer to this fetch still counts."""
+        cursor = self._current(asked.partition, asked.epoch)
+        if cursor is None or cursor.state is not State.FETCHING:
+            return None
+        return cursor if cursor.fetch_position == asked.offset else None
 
     def _drop_data(self, cursor: Cursor) -> None:
         """Make everything worthless that was fetched and not handed out."""
