@@ -29,6 +29,7 @@ from karrow.aio.client import AsyncClient
 from karrow.aio.consumer import AsyncConsumer
 from karrow.config import ClientConfig, ConsumerConfig, WorkerConfig
 from karrow.errors import ConfigError, RequestTimeout, StateError
+from karrow.net.sharing import cancelled
 from karrow.types import Health, HealthState, TopicPartition
 from karrow.workers.crew import Crew
 from karrow.workers.ending import Ending, EndReason, ending_for
@@ -125,7 +126,7 @@ class AsyncWorkerGroup:
         self._is_asked = asyncio.Event()
         self._reason: Ending | None = None
         self._shutdown = self.config.shutdown
-        self._health = Health(HealthState.WAITING, "the workers were not started", time.time())
+        self._health = Health.from_now_on(HealthState.WAITING, "the workers were not started")
         self.ending: Ending | None = None
         self.state = GroupState.NEW
 
@@ -226,9 +227,7 @@ class AsyncWorkerGroup:
                 if isinstance(error := task.exception(), Exception):
                     self._end(ending_for(error))
         finally:
-            for task in duties:
-                task.cancel()
-            await asyncio.gather(*duties, return_exceptions=True)
+            await cancelled(*duties)
 
     async def _read(self) -> None:
         await self._begin()
@@ -364,8 +363,10 @@ class AsyncWorkerGroup:
     def health(self) -> Health:
         """How it is doing: ok, waiting, degraded or dead, why, and since when."""
         state, reason = next(self._conditions())
-        since = self._health.since if state is self._health.state else time.time()
-        self._health = Health(state, reason, since)
+        if state is self._health.state:
+            self._health = Health(state, reason, self._health.since)
+        else:
+            self._health = Health.from_now_on(state, reason)
         return self._health
 
     def _conditions(self) -> Iterator[tuple[HealthState, str]]:

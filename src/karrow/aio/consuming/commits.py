@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from karrow import events
@@ -87,17 +87,11 @@ class Commits(CommitCalls):
             self._engine.settle()
             return _as_stored(self._positions.to_commit())
 
-    def done_with(
-        self, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, CommittedOffset]:
-        """What it is done with, of all partitions or of these."""
+    def done_with(self) -> dict[TopicPartition, CommittedOffset]:
+        """What it is done with, and is not stored."""
         with self._engine.lock:
             self._engine.settle()
-            found = _as_stored(self._positions.to_auto_commit())
-        if partitions is None:
-            return found
-        wanted = set(partitions)
-        return {one: stored for one, stored in found.items() if one in wanted}
+            return _as_stored(self._positions.to_auto_commit())
 
     # ---- storing
 

@@ -139,10 +139,6 @@ class Engine:
         self.attention.wanted = True
         self.inbox.nudge()
 
-    def hurry(self) -> None:
-        """Have those look again who wait for the application to be done."""
-        self._look_at_drains()
-
     def fail(self, error: KarrowError) -> None:
         """Nothing goes on: every request for data raises this from now on."""
         self.fatal = error
@@ -240,7 +236,7 @@ class Engine:
             self.positions.asked_for_more()
             self.asked_epoch = self.positions.epoch
         if self._drains and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._look_at_drains)
+            self._loop.call_soon_threadsafe(self.hurry)
 
     def may_hand_out(self) -> bool:
         """Whether data may go out now; how long that holds is noted for who goes through it."""
@@ -279,7 +275,8 @@ class Engine:
                 return
             await waiting
 
-    def _look_at_drains(self) -> None:
+    def hurry(self) -> None:
+        """Have those look again who wait for the application to be done."""
         waiting, self._drains = self._drains, []
         for one in waiting:
             if not one.done():

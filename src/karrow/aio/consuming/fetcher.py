@@ -50,9 +50,10 @@ from karrow.errors import (
     UnknownServerError,
     error_for,
 )
-from karrow.net.retry import JITTER, backoff_delay
+from karrow.net.sharing import cancelled
 from karrow.records._header import run_of
 from karrow.types import Node, TopicPartition
+from karrow.types.numbers import number_or_none
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -501,7 +502,9 @@ class Fetcher(Calls):
         after, size, epoch = run_of(data) if data else (None, 0, NO_EPOCH)
         next_offset = asked.offset if after is None else max(after, asked.offset)
         marks = Watermarks(
-            item.high_watermark, _known(item.last_stable_offset), _known(item.log_start_offset)
+            item.high_watermark,
+            number_or_none(item.last_stable_offset),
+            number_or_none(item.log_start_offset),
         )
         leader_epoch = None if epoch == NO_EPOCH else epoch
         is_news = self.positions.fetched(
@@ -556,21 +559,10 @@ class Fetcher(Calls):
             if isinstance(error, (FencedLeaderEpoch, UnknownLeaderEpoch)):
                 self._cluster.cache.forget(partition.topic)
 
-    def _pause(self, failures: int) -> float:
-        first, most = self._config.retry_backoff, self._config.retry_backoff_max
-        return backoff_delay(failures, first, most, jitter=JITTER)
-
     async def close(self) -> None:
         """Stop fetching."""
         self._is_closed = True
-        tasks = [
-            *self._workers.values(),
-            *self._asides.values(),
-            *filter(None, [self._refreshing]),
-        ]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*self._workers.values(), *self._asides.values(), self._refreshing)
         await self._cluster.close_lanes(id(self))
 
 
@@ -593,7 +585,3 @@ def _check(error_code: int, connection: Connection) -> None:
 
 def _none() -> int:
     return 0
-
-
-def _known(number: int) -> int | None:
-    return number if number >= 0 else None

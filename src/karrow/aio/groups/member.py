@@ -68,6 +68,7 @@ from karrow.errors import (
     UnknownMemberId,
 )
 from karrow.net.retry import JITTER, backoff_delay, is_consumer_group_retriable, is_coordinator
+from karrow.net.sharing import cancelled
 from karrow.types import GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -400,11 +401,7 @@ class AnyMembership(CoordinatorCalls, ABC):
             self._wake.set()
 
     async def _stop_beside(self) -> None:
-        tasks = set(self._beside)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancelled(*self._beside)
 
     # ---- times
 
