@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -18,12 +17,6 @@ from karrow.errors import ConfigError, GroupEnded, StateError
 from tests.embedded.working import GROUP, TOPIC, committed, put, until
 
 QUICK: dict[str, Any] = {"topics": [TOPIC], "fetch_interval": 0, "max_wait": 0.05}
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -35,22 +35,11 @@ from tests.embedded.working import (
 KINDS = [Noting, AsyncNoting]
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
 @pytest.fixture
 def broker(shared: Broker) -> Broker:
     shared.reset()
     shared.create_topic(TOPIC, 4)
     return shared
-
-
-@pytest.fixture
-def notes() -> Notes:
-    return Notes()
 
 
 # Crashes.

@@ -44,11 +44,6 @@ def broker(shared: Broker) -> Broker:
     return shared
 
 
-@pytest.fixture
-def notes() -> Notes:
-    return Notes()
-
-
 class Stream:
     """Numbers, each once, that go into all partitions while a test does other things."""
 
