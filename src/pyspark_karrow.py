@@ -1,1 +1,9 @@
-"""Spark imports every top-level ``pyspark_*`` module: karrow's data source will register here."""
+"""Spark imports every top-level ``pyspark_*`` module: karrow's data source registers itself here.
+
+Nothing may fail here: Spark asks for these modules whatever the program is about.
+"""
+
+try:
+    from karrow.spark.data_source import KarrowDataSource as DefaultSource  # noqa: F401
+except ImportError:
+    pass

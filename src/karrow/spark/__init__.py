@@ -1,0 +1,1 @@
+"""Kafka as a source and a sink of PySpark, without a JAR."""

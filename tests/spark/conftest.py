@@ -1,0 +1,32 @@
+"""One Spark session for all tests here. Those marked `gate` are part of the gate, the others slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jars import JarError
+from pyspark.sql import SparkSession
+
+from tests.spark import sessions
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Starting things in Spark takes seconds, so being in the gate is the exception."""
+    for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("gate") is None:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local Spark of two cores with both connectors."""
+    try:
+        made = sessions.session(tmp_path_factory.mktemp("spark"))
+    except JarError as error:
+        pytest.skip(str(error))
+    yield made
+    made.stop()
