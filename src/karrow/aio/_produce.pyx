@@ -9,9 +9,11 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from karrow.aio._batch cimport Batch
+from karrow.aio._fields cimport (
+    has_tags, read_count, read_int16, read_unsigned, write_count, write_tags,
+)
 from karrow.records._cursor cimport (
-    FAULT_NONE, Cursor, left, load16, read_byte, read_int32, read_int64, store16, store32, take,
-    write_varint,
+    FAULT_NONE, Cursor, left, read_int32, read_int64, store16, store32, take, write_varint,
 )
 
 from karrow.errors import LocalProtocolError
@@ -23,14 +25,6 @@ cdef enum:
     FIRST_WITH_IDS = 13
     ID_BYTES = 16
     BETWEEN = 512                # more than a topic's name and all numbers between two batches
-
-
-cdef uint8_t* write_count(uint8_t* at, int32_t count, bint compact) noexcept nogil:
-    """How many entries or bytes follow."""
-    if compact:
-        return write_varint(at, <uint64_t>count + 1)
-    store32(at, count)
-    return at + 4
 
 
 def encode_head(int version, str transactional_id, int acks, int timeout_ms):
@@ -84,14 +78,6 @@ def encode_batches(int version, bytes head, list topics):
     return pieces, cuts
 
 
-cdef uint8_t* write_tags(uint8_t* at, bint compact) noexcept:
-    """No tagged fields, where there could be some."""
-    if compact:
-        at[0] = 0
-        return at + 1
-    return at
-
-
 cdef uint8_t* write_name(uint8_t* at, bytes name, int version) except NULL:
     cdef int64_t length = PyBytes_GET_SIZE(name)
     if length > BETWEEN // 2:
@@ -106,28 +92,6 @@ cdef uint8_t* write_name(uint8_t* at, bytes name, int version) except NULL:
 
 
 # ---- the answer
-
-cdef int64_t read_unsigned(Cursor* cursor) noexcept nogil:
-    cdef int64_t value = 0
-    cdef int shift = 0
-    cdef uint8_t byte
-    while shift < 35:
-        byte = read_byte(cursor)
-        value |= <int64_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            return value
-        shift += 7
-    return -1
-
-
-cdef int64_t read_count(Cursor* cursor, bint compact) noexcept nogil:
-    return read_unsigned(cursor) - 1 if compact else read_int32(cursor)
-
-
-cdef int16_t read_int16(Cursor* cursor) noexcept nogil:
-    cdef const uint8_t* at = take(cursor, 2)
-    return -1 if at == NULL else load16(at)
-
 
 cdef bytes read_name(Cursor* cursor, int version):
     """A topic's name or id; None when that cannot be."""
@@ -160,7 +124,7 @@ cdef tuple read_written(Cursor* cursor, int version):
             return None
         if (read_unsigned(cursor) if compact else read_int16(cursor) + 1) != 0:
             return None
-    if compact and read_byte(cursor):
+    if has_tags(cursor, compact):
         return None
     return index, offset, time, start
 
@@ -202,11 +166,11 @@ def decode_written(const uint8_t[::1] frame, int64_t begin, int version):
             if found is None or cursor.fault:
                 return None
             written[name, found[0]] = found[1:]
-        if name is None or cursor.fault or (compact and read_byte(&cursor)):
+        if name is None or cursor.fault or has_tags(&cursor, compact):
             return None
     answer = Written()
     answer.partitions = written
     answer.throttle_time_ms = read_int32(&cursor)
-    if (compact and read_byte(&cursor)) or cursor.fault or left(&cursor):
+    if has_tags(&cursor, compact) or cursor.fault or left(&cursor):
         return None
     return answer

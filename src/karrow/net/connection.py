@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 import socket
 import sys
 from collections import deque
@@ -185,9 +186,17 @@ class Connection(asyncio.BufferedProtocol):
         self._enter(self._pending(name, version, body, limit, future))
         return future
 
-    def send_into(self, sink: Sink, name: str, version: int, body: Body | Prepared) -> None:
+    def send_into(
+        self,
+        sink: Sink,
+        name: str,
+        version: int,
+        body: Body | Prepared,
+        *,
+        limit: float | None = None,
+    ) -> None:
         """Put a request in line; ``sink`` is told of its outcome as soon as it is here."""
-        self._enter(self._pending(name, version, body, None, sink))
+        self._enter(self._pending(name, version, body, limit, sink))
 
     def _enter(self, pending: Pending) -> None:
         if self.is_closed:
@@ -243,6 +252,9 @@ class Connection(asyncio.BufferedProtocol):
         # Not isinstance: uvloop's transports are none of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         _tune(transport.get_extra_info("socket"), self._config)
+        self._fd = -1
+        if transport.get_extra_info("ssl_object") is None:
+            self._fd = transport.get_extra_info("socket").fileno()
         self._watch(self._idle_at())
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, D102
@@ -256,8 +268,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for frame in self._frames.advance(nbytes):
                 self._receive(frame)
-            if not self.is_closed:
-                self._frames.get_buffer()  # raises if a broken length came behind good frames
+            if self._frames.broken is not None and not self.is_closed:
+                raise self._frames.broken  # a broken length came behind good frames
         except RemoteProtocolError as error:
             self._end("recv_error", error)
             return
@@ -355,6 +367,15 @@ class Connection(asyncio.BufferedProtocol):
         pending.size = sum(map(len, parts))
         if self._transport is None:
             raise StateError("the connection is not open yet")
+        if self._fd >= 0 and pending.name == "Fetch" and not self._transport.get_write_buffer_size():
+            try:
+                n = os.writev(self._fd, parts)
+            except OSError:
+                n = 0
+            if n == pending.size:
+                self._watch(pending.deadline)
+                return
+            parts = [b"".join(parts)[n:]]
         if COPIES_LINES and pending.size > LARGE:
             for part in parts:
                 self._transport.write(part)

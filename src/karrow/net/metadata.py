@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class MetadataCache:
-    """The newest snapshot, merged from many answers."""
+    """The newest snapshot, merged from many answers; ``changes`` counts what was learnt."""
 
     def __init__(self) -> None:
         self.snapshot = ClusterMetadata()
+        self.changes = 0
         self.updated_at: float | None = None
         self._names: dict[UUID, str] = {}
         self._topic_times: dict[str, float] = {}
@@ -83,6 +84,7 @@ class MetadataCache:
             topics=topics,
         )
         self._keep(said, everything=everything)
+        self.changes += 1
         self.updated_at = now
         self._topic_times.update(dict.fromkeys(topics, now))
         return said, lies
@@ -93,6 +95,7 @@ class MetadataCache:
             return False
         brokers = {**self.snapshot.brokers, broker.id: broker}
         self.snapshot = replace(self.snapshot, brokers=brokers)
+        self.changes += 1
         return True
 
     def set_leader(
@@ -112,12 +115,14 @@ class MetadataCache:
     def forget(self, topic: str) -> None:
         """Treat a topic as unknown until the next answer about it."""
         self._topic_times.pop(topic, None)
+        self.changes += 1
 
     def forget_brokers(self) -> None:
         """Forget every address and leader; which cluster this is stays."""
         self.snapshot = ClusterMetadata(cluster_id=self.snapshot.cluster_id)
         self.updated_at = None
         self._topic_times.clear()
+        self.changes += 1
 
     def _require_same_cluster(self, cluster_id: str | None) -> None:
         pinned = self.snapshot.cluster_id
@@ -158,6 +163,7 @@ class MetadataCache:
         changed = replace(topic, partitions={**topic.partitions, partition.partition: partition})
         topics: Mapping[str, TopicMetadata] = {**self.snapshot.topics, topic.name: changed}
         self.snapshot = replace(self.snapshot, topics=topics)
+        self.changes += 1
 
 
 def _epoch(partition: PartitionMetadata) -> int:

@@ -136,6 +136,36 @@ def batches(data):
     return found
 
 
+cdef Reach reach_of(const uint8_t* data, int64_t end) noexcept nogil:
+    """Ends in front of a header that makes no sense: whoever reads the records says what is wrong."""
+    cdef Reach reach
+    cdef int64_t size
+    cdef BatchHeader header
+    cdef const uint8_t* start
+    reach.after = -1
+    reach.size = 0
+    reach.epoch = -1
+    while end - reach.size >= MIN_MESSAGE:
+        start = data + reach.size
+        size = <int64_t>load32(start + LENGTH_AT) + ENTRY_OVERHEAD
+        if size > end - reach.size or size < MIN_MESSAGE:
+            break
+        if start[MAGIC_AT] == 2 and size >= BATCH_OVERHEAD:
+            load_header(start, &header)
+            if header.base_offset < 0 or header.last_delta < 0:
+                break
+            if header.base_offset >= INT64_MAX - header.last_delta:
+                break
+            reach.after = header.base_offset + header.last_delta + 1
+            reach.epoch = header.leader_epoch
+        elif start[MAGIC_AT] < 2 and 0 <= load64(start) < INT64_MAX:
+            reach.after = load64(start) + 1
+        else:
+            break
+        reach.size += size
+    return reach
+
+
 def run_of(data):
     """How far the whole batches of ``data`` reach: offset after them, bytes, the last leader epoch.
 
@@ -144,29 +174,5 @@ def run_of(data):
     whoever reads the records will say what is wrong with it.
     """
     cdef const uint8_t[::1] view = data
-    cdef int64_t at = 0
-    cdef int64_t size
-    cdef int64_t after = -1
-    cdef int32_t epoch = -1
-    cdef int64_t end = view.shape[0]
-    cdef BatchHeader header
-    cdef const uint8_t* start
-    while end - at >= MIN_MESSAGE:
-        start = &view[at]
-        size = <int64_t>load32(start + LENGTH_AT) + ENTRY_OVERHEAD
-        if size > end - at or size < MIN_MESSAGE:
-            break
-        if start[MAGIC_AT] == 2 and size >= BATCH_OVERHEAD:
-            load_header(start, &header)
-            if header.base_offset < 0 or header.last_delta < 0:
-                break
-            if header.base_offset >= INT64_MAX - header.last_delta:
-                break
-            after = header.base_offset + header.last_delta + 1
-            epoch = header.leader_epoch
-        elif start[MAGIC_AT] < 2 and 0 <= load64(start) < INT64_MAX:
-            after = load64(start) + 1
-        else:
-            break
-        at += size
-    return (None if after < 0 else after), at, epoch
+    cdef Reach reach = reach_of(&view[0], view.shape[0]) if view.shape[0] else reach_of(NULL, 0)
+    return (None if reach.after < 0 else reach.after), reach.size, reach.epoch

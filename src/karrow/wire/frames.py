@@ -44,7 +44,7 @@ class FrameReader:
     [b'hi']
     """
 
-    __slots__ = ("_body", "_broken", "_filled", "_scratch", "_view", "allocate", "max_frame")
+    __slots__ = ("_body", "_filled", "_scratch", "_view", "allocate", "broken", "max_frame")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
@@ -55,7 +55,8 @@ class FrameReader:
         self._view = memoryview(self._scratch)
         self._filled = 0
         self._body: memoryview | None = None
-        self._broken: RemoteProtocolError | None = None
+        # What a length was that cannot be.
+        self.broken: RemoteProtocolError | None = None
 
     @property
     def pending(self) -> int:
@@ -64,23 +65,36 @@ class FrameReader:
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes go; never empty."""
-        self._raise_broken()
-        return self._view[self._filled :]
+        if self.broken is not None:
+            raise self.broken
+        return self._view[self._filled :] if self._filled else self._view
 
     def advance(self, count: int) -> list[memoryview]:
         """The frames that ``count`` more bytes in the buffer have completed."""
+        if self._is_one_frame(count):
+            return [memoryview(bytes(self._view[4:count]))]
         self._raise_broken()
         frames = self._take(count)
         if not frames:
             self._raise_broken()
         return frames
 
+    def _is_one_frame(self, count: int) -> bool:
+        """Whether these bytes are a frame as most are: small, whole, and alone."""
+        return (
+            not self._filled
+            and self._body is None
+            and 4 <= count <= self.max_frame
+            and LENGTH.unpack_from(self._scratch)[0] == count - 4
+            and self.broken is None
+        )
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
         """The frames that ``data`` completes."""
         self._raise_broken()
         frames: list[memoryview] = []
         rest = memoryview(data).cast("B")
-        while len(rest) and self._broken is None:
+        while len(rest) and self.broken is None:
             room = self.get_buffer()
             count = min(len(room), len(rest))
             room[:count] = rest[:count]
@@ -101,8 +115,8 @@ class FrameReader:
         return [frame.toreadonly()]
 
     def _raise_broken(self) -> None:
-        if self._broken is not None:
-            raise self._broken
+        if self.broken is not None:
+            raise self.broken
 
     def _scan(self) -> list[memoryview]:
         """Cut the frames out of the scratch buffer."""
@@ -110,7 +124,7 @@ class FrameReader:
         start, end = 0, self._filled
         while end - start >= 4:
             length = self._length(start)
-            if self._broken is not None:
+            if self.broken is not None:
                 break
             stop = start + 4 + length
             if stop > end:
@@ -131,7 +145,7 @@ class FrameReader:
         if not 0 <= length <= self.max_frame:
             head = bytes(self._view[start : start + 4])
             hint = next((text for begin, text in STRANGERS if head.startswith(begin)), None)
-            self._broken = RemoteProtocolError(
+            self.broken = RemoteProtocolError(
                 f"a frame of {length} bytes, the most is {self.max_frame}",
                 hint=f"these bytes look like {hint}" if hint else None,
             )

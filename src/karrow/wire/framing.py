@@ -39,6 +39,7 @@ MAX_CORRELATION_ID = 0x7FFFFFFF
 UNSUPPORTED_VERSION = UnsupportedVersion.code
 
 _REQUEST = struct.Struct(">hhi")
+_KIND = struct.Struct(">hh")
 _ANSWER = struct.Struct(">i")
 
 
@@ -60,11 +61,14 @@ Shortcut = Callable[[memoryview, int, int], Any]
 
 
 class Prepared(NamedTuple):
-    """The body of a Produce request that its sender has encoded, and how it reads the answer."""
+    """The body of a request that its sender has encoded, and how it reads the answer.
+
+    ``acks`` are those of a Produce request: without any there is no answer.
+    """
 
     pieces: list[Part]
     cuts: list[int]
-    acks: int
+    acks: int = -1
     shortcut: Shortcut | None = None
 
 
@@ -97,7 +101,17 @@ class _Expected(NamedTuple):
     correlation_id: int | None
     api: Api | None
     version: int
+    has_tags: bool = False
     shortcut: Shortcut | None = None
+
+
+class _Head(NamedTuple):
+    """What the headers of an API's requests in one version have in common."""
+
+    api: Api
+    start: bytes
+    end: bytes
+    has_tags: bool  # ... that of the answer
 
 
 class ClientFraming:
@@ -113,6 +127,7 @@ class ClientFraming:
         self._client_id = _nullable_string(client_id)
         self._next_id = 0
         self._expected: deque[_Expected] = deque()
+        self._heads: dict[tuple[str | int, int], _Head] = {}
 
     @property
     def in_flight(self) -> int:
@@ -124,21 +139,29 @@ class ClientFraming:
 
         Nothing is registered when the body cannot be encoded.
         """
-        target = api(name)
+        head = self._heads.get((name, version)) or self._head(name, version)
         shortcut: Shortcut | None = None
         if isinstance(body, Prepared):
             pieces, cuts, shortcut = body.pieces, body.cuts, body.shortcut
         else:
-            pieces, cuts = encode_pieces(f"{target.name}Request", version, body)
-        correlation_id = self._next_id
-        header = _REQUEST.pack(target.key, version, correlation_id)
-        header_version = target.request_header_version(version)
-        if header_version:
-            header += self._client_id + (b"\0" if header_version == 2 else b"")
-        self._next_id = (correlation_id + 1) & MAX_CORRELATION_ID
-        if not _is_unanswered(target, body):
-            self._expected.append(_Expected(correlation_id, target, version, shortcut))
-        return correlation_id, _framed(header, pieces, cuts)
+            pieces, cuts = encode_pieces(f"{head.api.name}Request", version, body)
+        number = self._next_id
+        self._next_id = (number + 1) & MAX_CORRELATION_ID
+        if head.api.name != "Produce" or _acks_of(body) != 0:
+            self._expected.append(_Expected(number, head.api, version, head.has_tags, shortcut))
+        return number, _framed(head.start + number.to_bytes(4, "big") + head.end, pieces, cuts)
+
+    def _head(self, name: str | int, version: int) -> _Head:
+        target = api(name)
+        kind = target.request_header_version(version)
+        end = self._client_id if kind else b""
+        found = self._heads[name, version] = _Head(
+            target,
+            _KIND.pack(target.key, version),
+            end + b"\0" if kind == 2 else end,
+            bool(target.response_header_version(version)),
+        )
+        return found
 
     def send_token(self, token: bytes) -> list[Part]:
         """A SASL token as a bare frame, as brokers before 1.0 want it."""
@@ -161,7 +184,7 @@ class ClientFraming:
                 api=expected.api.name,
             )
         start = _ANSWER.size
-        if expected.api.response_header_version(expected.version):
+        if expected.has_tags:
             start = _skip_tags(frame, start)
         return Undecoded(
             correlation_id, expected.api, expected.version, frame, start, expected.shortcut
@@ -273,6 +296,8 @@ def _framed(header: bytes, pieces: list[Part], cuts: list[int]) -> list[Part]:
     if size > MAX_CORRELATION_ID:
         raise LocalProtocolError(f"a frame of {size} bytes: its length is an int32")
     start = size.to_bytes(4, "big") + header
+    if not cuts:
+        return [b"".join([start, *pieces])]
     return join_parts([start, *pieces], [cut + 1 for cut in cuts])
 
 
@@ -285,11 +310,9 @@ def _nullable_string(text: str | None) -> bytes:
     return len(raw).to_bytes(2, "big") + raw
 
 
-def _is_unanswered(target: Api, body: Body | Prepared) -> bool:
-    if target.name != "Produce":
-        return False
-    acks: object = body.get("acks", 0) if isinstance(body, Mapping) else getattr(body, "acks", 0)
-    return acks == 0
+def _acks_of(body: Body | Prepared) -> object:
+    """The acks of a Produce request; without any it is not answered."""
+    return body.get("acks", 0) if isinstance(body, Mapping) else getattr(body, "acks", 0)
 
 
 def _token(frame: memoryview) -> Struct:

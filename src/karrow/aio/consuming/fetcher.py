@@ -12,6 +12,7 @@ Rules:
 - Nothing is asked for while the buffer is full, nor for a partition that has enough waiting. What
   the application has decompressed counts. Whoever makes room tells, if somebody waits for it. Data
   of paused partitions does not stand in the way of others: it is dropped, to be fetched again.
+- While nothing but data comes, fetches follow each other without the worker (flight.py).
 - An answer without news that came at once is not asked for again at once.
 - A fetch session that its broker does not know any more is begun anew, without a pause.
 - A replica that is nearer (KIP-392) is asked while it is known and answers; then the leader.
@@ -28,14 +29,18 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from karrow import events
+from karrow.aio._fetch import Fetched, FetchedPartition
 from karrow.aio.calls.base import Calls
 from karrow.aio.calls.offsets import isolation_level
 from karrow.aio.consuming.chunk import Chunk
+from karrow.aio.consuming.flight import Flight, Ground
 from karrow.aio.consuming.positions import Fetch, Positions, State, Watermarks
-from karrow.aio.consuming.session import FetchSession, Plan
+from karrow.aio.consuming.requests import FIRST_WITH_TOPIC_IDS, FetchRequests, Session
+from karrow.aio.consuming.session import FetchSession
 from karrow.errors import (
     FencedLeaderEpoch,
     FetchSessionIdNotFound,
@@ -51,7 +56,6 @@ from karrow.errors import (
     error_for,
 )
 from karrow.net.sharing import cancelled
-from karrow.records._header import run_of
 from karrow.types import Node, TopicPartition
 from karrow.types.numbers import number_or_none
 
@@ -62,11 +66,8 @@ if TYPE_CHECKING:
     from karrow.config import ConsumerConfig
     from karrow.net.cluster import Cluster
     from karrow.net.connection import Connection
+    from karrow.wire import Prepared
 
-# The Fetch versions that brought a limit for all, sessions, leader epochs, racks, and topic ids.
-FIRST_WITH_LIMIT = 3
-FIRST_WITH_SESSIONS = 7
-FIRST_WITH_TOPIC_IDS = 13
 NO_EPOCH = -1
 # How many times its own limit a partition may have waiting.
 AHEAD = 2
@@ -75,8 +76,6 @@ MAIN, ASIDE = 0, 1
 # A fetch that has been away for this long waits at its broker; others must not.
 PATIENCE = 0.02
 LOST_SESSION = (FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch)
-
-Session: TypeAlias = FetchSession[TopicPartition, tuple[int, int]]
 
 
 class Fetcher(Calls):
@@ -106,7 +105,9 @@ class Fetcher(Calls):
         self._on_recreated = on_recreated
         self._on_full = on_full
         self._on_doubt = on_doubt
+        self._requests = FetchRequests(config, cluster)
         self._level = isolation_level(config.isolation)
+        self._short_wait = min(config.max_wait, PATIENCE)
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._signals: dict[int, asyncio.Event] = {}
         self._asides: dict[int, asyncio.Task[None]] = {}
@@ -258,17 +259,18 @@ class Fetcher(Calls):
                 signal.clear()
                 # One look at the clock: who rests now must not have rested a moment later.
                 now = time.monotonic()
+                changes = self.positions.changes, self._cluster.cache.changes
                 wanted = self._wanted(broker_id, now)
                 if not wanted:
                     self._is_other |= self._is_under_way(broker_id)
                     await self._wait(signal, self._rest(now))
                     continue
-                began = time.monotonic()
-                self._away[broker_id] = began
+                ground = Ground(*changes, self._holds_until(broker_id, wanted, now))
+                self._away[broker_id] = now
                 try:
-                    is_news = await self._fetch(broker_id, MAIN, session, wanted)
+                    is_news = await self._fetch(broker_id, MAIN, session, wanted, ground)
                 finally:
-                    del self._away[broker_id]
+                    began = self._away.pop(broker_id)
                 if self._is_other:
                     self.changed()
                 if broker_id in self._busy_asides:
@@ -345,137 +347,174 @@ class Fetcher(Calls):
             return wanted
         return {one: fetch for one, fetch in wanted.items() if one.topic not in anew}
 
+    def _holds_until(
+        self, broker_id: int, wanted: Mapping[TopicPartition, Fetch], now: float
+    ) -> float:
+        """Until when a broker is asked for the same partitions, if nothing but data comes."""
+        cache = self._cluster.cache
+        for partition in self._asked:
+            known = cache.partition(*partition)
+            if known is not None and known.leader == broker_id:
+                return now  # whoever has asked for it gives it back without a word
+        loop_now = asyncio.get_running_loop().time()
+        oldest = max(cache.age_of(topic, loop_now) for topic in {topic for topic, _ in wanted})
+        ends = [now + self._config.metadata_max_age - oldest]
+        ends += [
+            self.positions[partition].preferred_until
+            for partition, fetch in wanted.items()
+            if fetch.replica is not None
+        ]
+        return min(*ends, now + (self._rest(now) or inf))
+
     async def _fetch(
-        self, broker_id: int, lane: int, session: Session, wanted: Mapping[TopicPartition, Fetch]
+        self,
+        broker_id: int,
+        lane: int,
+        session: Session,
+        wanted: dict[TopicPartition, Fetch],
+        ground: Ground | None = None,
     ) -> bool:
-        """Ask once and keep what comes; False if there was nothing new."""
+        """Ask until something else is to be looked at; False if there was nothing new."""
         for partition, fetch in wanted.items():
             self._asked[partition] = fetch.epoch
-        span = events.span(
-            "fetch",
-            client_id=self._config.client_id,
-            broker_id=broker_id,
-            partition_count=len(wanted),
-        ).start()
+        flight: Flight | None = None
         try:
             connection = await self._cluster.lane(broker_id, id(self), lane)
-            version = self._version(connection, session, wanted)
-            wait = self._config.max_wait if lane == MAIN else min(self._config.max_wait, PATIENCE)
-            body = self._body(version, session, wanted, wait)
-            limit = self._config.request_timeout + wait
-            answer = await connection.send("Fetch", version, body, limit=limit)
-            _check(answer.error_code, connection)
+            flight = Flight(
+                connection, broker_id, session, wanted, ground=ground, on_answer=self._answered
+            )
+            self._begin(flight, self._config.max_wait if lane == MAIN else self._short_wait)
+            return await flight.outcome
         except KarrowError as error:
-            span.fail(error)
+            if flight is not None and flight.span is not None:
+                flight.span.fail(error)
             was_new = session.is_new
             session.end()
             if was_new or not isinstance(error, LOST_SESSION):
-                self._failed(wanted.values(), error, broker_id)
+                asked = wanted if flight is None else flight.wanted
+                self._failed(asked.values(), error, broker_id)
             return True
         finally:
             for partition, fetch in wanted.items():
                 if self._asked.get(partition) == fetch.epoch:
                     del self._asked[partition]
-        session.answered(answer.session_id)
-        with self._lock:
-            is_news, size = self._read(answer, version, wanted, broker_id)
-        if size:
-            self._inbox.nudge()
-        span.stop(bytes=size)
-        return is_news
 
-    def _version(
-        self, connection: Connection, session: Session, wanted: Iterable[TopicPartition]
-    ) -> int:
-        """The newest that can name the topics; those of a session are named in one way."""
-        cache = self._cluster.cache
-        topics = {topic for topic, _ in wanted} | {topic for topic, _ in session.told}
-        has_ids = all(cache.topic_id(topic) for topic in topics)
-        if session.names_by_id is not has_ids:
-            session.end()
-            session.names_by_id = has_ids
-        most = None if has_ids else FIRST_WITH_TOPIC_IDS - 1
-        return connection.versions.choose("Fetch", most=most)
+    def _begin(self, flight: Flight, wait: float) -> None:
+        """Send the first fetch of a flight."""
+        told = {partition: _told(fetch) for partition, fetch in flight.wanted.items()}
+        flight.version = self._requests.version(flight.connection, flight.session, flight.wanted)
+        flight.limit = self._config.request_timeout + wait
+        flight.codec = self._requests.codec(flight.version, wait)
+        plan = flight.session.plan(told)
+        if flight.codec is None:
+            self._leave(flight, self._requests.old_body(flight.version, wait, plan))
+        else:
+            self._leave(flight, self._requests.prepared(flight.codec, plan))
 
-    def _body(
-        self,
-        version: int,
-        session: Session,
-        wanted: Mapping[TopicPartition, Fetch],
-        wait: float,
-    ) -> dict[str, Any]:
-        told = {
-            partition: (
-                fetch.offset,
-                NO_EPOCH if fetch.leader_epoch is None else fetch.leader_epoch,
-            )
-            for partition, fetch in wanted.items()
-        }
-        plan: Plan[TopicPartition, tuple[int, int]] = session.plan(told)
-        body: dict[str, Any] = {
-            "max_wait_ms": round(wait * 1000),
-            "min_bytes": self._config.min_bytes,
-            "isolation_level": self._level,
-            "topics": self._topics(version, plan.asked),
-            "rack_id": self._config.rack or "",
-        }
-        if version >= FIRST_WITH_LIMIT:
-            body["max_bytes"] = self._config.max_bytes
-        if version >= FIRST_WITH_SESSIONS:
-            body |= {
-                "session_id": plan.session_id,
-                "session_epoch": plan.epoch,
-                "forgotten_topics_data": self._forgotten(version, plan.forgotten),
-            }
-        return body
-
-    def _topics(
-        self, version: int, asked: Mapping[TopicPartition, tuple[int, int]]
-    ) -> list[dict[str, Any]]:
-        topics: dict[str, list[dict[str, int]]] = {}
-        for (topic, number), (offset, epoch) in asked.items():
-            entry = {
-                "partition": number,
-                "fetch_offset": offset,
-                "current_leader_epoch": epoch,
-                "partition_max_bytes": self._config.partition_max_bytes,
-            }
-            topics.setdefault(topic, []).append(entry)
-        return [
-            {**self._topic(topic, version, FIRST_WITH_TOPIC_IDS, "topic"), "partitions": entries}
-            for topic, entries in topics.items()
-        ]
-
-    def _forgotten(
-        self, version: int, partitions: Iterable[TopicPartition]
-    ) -> list[dict[str, Any]]:
-        topics: dict[str, list[int]] = {}
-        for topic, number in partitions:
-            topics.setdefault(topic, []).append(number)
-        return [
-            {**self._topic(topic, version, FIRST_WITH_TOPIC_IDS, "topic"), "partitions": numbers}
-            for topic, numbers in topics.items()
-        ]
+    def _leave(self, flight: Flight, body: Prepared | dict[str, Any]) -> None:
+        if events.is_heard("fetch"):
+            flight.span = events.span(
+                "fetch",
+                client_id=self._config.client_id,
+                broker_id=flight.broker_id,
+                partition_count=len(flight.wanted),
+            ).start()
+        flight.connection.send_into(flight, "Fetch", flight.version, body, limit=flight.limit)
 
     # ---- what comes back
 
-    def _read(
-        self, answer: Any, version: int, wanted: Mapping[TopicPartition, Fetch], broker_id: int
-    ) -> tuple[bool, int]:
+    def _answered(self, flight: Flight, answer: Any) -> bool | None:
+        """Keep what came: whether there was news; None if the next fetch is under way already."""
+        _check(answer.error_code, flight.connection)
+        flight.session.answered(answer.session_id)
+        moved: list[Fetch] = []
+        with self._lock:
+            if isinstance(answer, Fetched):
+                is_news, size = self._read(flight, answer, moved)
+            else:
+                is_news, size = self._read_unusual(flight, answer)
+        if size:
+            self._inbox.nudge()
+        if flight.span is not None:
+            flight.span.stop(bytes=size)
+            flight.span = None
+        if moved and self._may_follow(flight) and self._follow_on(flight, moved):
+            return None
+        return is_news
+
+    def _may_follow(self, flight: Flight) -> bool:
+        """Whether all that has changed since it was found out what to ask for is data."""
+        ground = flight.ground
+        return (
+            ground is not None
+            and ground.positions == self.positions.changes
+            and ground.metadata == self._cluster.cache.changes
+            and not (self._is_other or self._is_closed)
+            and flight.broker_id not in self._asides
+            and not self._signals[flight.broker_id].is_set()
+            and not flight.outcome.done()
+            and not flight.connection.is_closed
+            and time.monotonic() < ground.until
+            and not self._is_full()
+        )
+
+    def _follow_on(self, flight: Flight, moved: list[Fetch]) -> bool:
+        """Ask for what comes after data that came; False if there is no room for it."""
+        limit = AHEAD * self._config.partition_max_bytes
+        if any(self.positions[one.partition].buffered_bytes >= limit for one in moved):
+            return False
+        plan = flight.session.plan_moved({one.partition: _told(one) for one in moved})
+        if plan is None or flight.codec is None:
+            return False
+        for one in moved:
+            flight.wanted[one.partition] = one
+        self._away[flight.broker_id] = time.monotonic()
+        self._leave(flight, self._requests.prepared(flight.codec, plan))
+        return True
+
+    def _read(self, flight: Flight, answer: Fetched, moved: list[Fetch]) -> tuple[bool, int]:
         """Take over an answer: whether it has news, and its bytes of records."""
         is_news, size = False, 0
+        for topic, parts in answer.topics:
+            for part in parts:
+                asked = flight.wanted.get(TopicPartition(topic, part.partition_index))
+                if asked is None or not self._is_same_topic(flight, topic):
+                    continue
+                if part.records is not None:
+                    is_news = True
+                    size += len(part.records)
+                is_news |= part.preferred_read_replica >= 0
+                after = self._keep(asked, part)
+                if after is not None:
+                    moved.append(asked._replace(offset=after))
+        return is_news, size
+
+    def _is_same_topic(self, flight: Flight, topic: str) -> bool:
+        """Whether an id means the topic that it meant when it was asked for (KIP-516)."""
+        cache = self._cluster.cache
+        ground = flight.ground
+        if flight.version < FIRST_WITH_TOPIC_IDS or flight.codec is None:
+            return True
+        if ground is not None and ground.metadata == cache.changes:
+            return True
+        topic_id = cache.topic_id(topic)
+        return topic_id is not None and topic_id.bytes == flight.codec.names[topic]
+
+    def _read_unusual(self, flight: Flight, answer: Any) -> tuple[bool, int]:
+        """As ``_read``, for an answer of the generic codec."""
+        is_news, size = False, 0
         for entry in answer.responses:
-            topic = self._topic_name(entry, version, FIRST_WITH_TOPIC_IDS, "topic")
+            topic = self._topic_name(entry, flight.version, FIRST_WITH_TOPIC_IDS, "topic")
             for item in entry.partitions:
                 asked = None
                 if topic is not None:
-                    asked = wanted.get(TopicPartition(topic, item.partition_index))
+                    asked = flight.wanted.get(TopicPartition(topic, item.partition_index))
                 if asked is not None:
                     size += len(item.records or b"")
                     is_news |= bool(
                         item.records or item.error_code or item.preferred_read_replica >= 0
                     )
-                    self._read_partition(asked, item, answer.node_endpoints, broker_id)
+                    self._read_partition(asked, item, answer.node_endpoints, flight.broker_id)
         return is_news, size
 
     def _read_partition(
@@ -489,44 +528,55 @@ class Fetcher(Calls):
             self._follow(asked.partition, item, endpoints)
             self._refused(asked, error, broker_id)
             return
+        part = FetchedPartition(
+            number,
+            item.records,
+            high_watermark=item.high_watermark,
+            last_stable_offset=item.last_stable_offset,
+            log_start_offset=item.log_start_offset,
+            preferred_read_replica=item.preferred_read_replica,
+            aborted_transactions=[
+                (one.producer_id, one.first_offset) for one in item.aborted_transactions or ()
+            ],
+        )
+        self._keep(asked, part)
+
+    def _keep(self, asked: Fetch, part: FetchedPartition) -> int | None:
+        """Have what came of a partition wait for the application; what to ask for after it."""
         self._resting.pop(asked.partition, None)
         self.troubles.pop(asked.partition, None)
-        if item.preferred_read_replica >= 0:
+        if part.preferred_read_replica >= 0:
             until = time.monotonic() + self._config.metadata_max_age
-            self.positions.prefer(asked, item.preferred_read_replica, until)
+            self.positions.prefer(asked, part.preferred_read_replica, until)
             self._is_other = True
-        self._keep(asked, item)
-
-    def _keep(self, asked: Fetch, item: Any) -> None:
-        data = item.records
-        after, size, epoch = run_of(data) if data else (None, 0, NO_EPOCH)
-        next_offset = asked.offset if after is None else max(after, asked.offset)
+        data = part.records
+        next_offset = max(part.next_offset or 0, asked.offset)
         marks = Watermarks(
-            item.high_watermark,
-            number_or_none(item.last_stable_offset),
-            number_or_none(item.log_start_offset),
+            part.high_watermark,
+            number_or_none(part.last_stable_offset),
+            number_or_none(part.log_start_offset),
         )
-        leader_epoch = None if epoch == NO_EPOCH else epoch
+        leader_epoch = number_or_none(part.leader_epoch)
+        size = 0 if data is None else len(data)
         is_news = self.positions.fetched(
-            asked, next_offset, marks, leader_epoch=leader_epoch, size=len(data or b"")
+            asked, next_offset, marks, leader_epoch=leader_epoch, size=size
         )
         # Bytes without a whole batch are damaged, or cut off; whoever reads them finds out.
-        if is_news and data and (size or len(data)):
-            aborted = [
-                (one.producer_id, one.first_offset) for one in item.aborted_transactions or ()
-            ]
-            chunk = Chunk(
-                asked.partition,
-                asked.epoch,
-                memoryview(data)[: size or len(data)],
-                from_offset=asked.offset,
-                next_offset=next_offset,
-                leader_epoch=leader_epoch,
-                aborted=aborted if self._level else None,
-                size=len(data),
-                config=self._config,
-            )
-            self._inbox.put(chunk)
+        if not is_news or data is None:
+            return None
+        chunk = Chunk(
+            asked.partition,
+            asked.epoch,
+            memoryview(data)[: part.whole_bytes or size],
+            from_offset=asked.offset,
+            next_offset=next_offset,
+            leader_epoch=leader_epoch,
+            aborted=(part.aborted_transactions or []) if self._level else None,
+            size=size,
+            config=self._config,
+        )
+        self._inbox.put(chunk)
+        return next_offset if next_offset > asked.offset else None
 
     def _refused(self, asked: Fetch, error: KarrowError, broker_id: int) -> None:
         if isinstance(error, OffsetOutOfRange):
@@ -581,6 +631,11 @@ def _check(error_code: int, connection: Connection) -> None:
     error = error_for(error_code, api="Fetch", broker=connection.peer)
     if error is not None:
         raise error
+
+
+def _told(fetch: Fetch) -> tuple[int, int]:
+    """What a session tells of a partition."""
+    return fetch.offset, NO_EPOCH if fetch.leader_epoch is None else fetch.leader_epoch
 
 
 def _none() -> int:

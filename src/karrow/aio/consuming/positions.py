@@ -180,11 +180,13 @@ class Positions:
     """All partitions of a consumer.
 
     ``epoch`` is the newest of the partitions' epochs: while it stands still, all data that was
-    current is. ``buffered_bytes`` is the size of what was fetched and not yet handed out.
+    current is. ``changes`` counts what makes other fetches necessary than data that came does.
+    ``buffered_bytes`` is the size of what was fetched and not yet handed out.
     """
 
     def __init__(self, *, committed_only: bool = False) -> None:
         self.epoch = 0
+        self.changes = 0
         self.buffered_bytes = 0
         self._committed_only = committed_only
         self._cursors: dict[TopicPartition, Cursor] = {}
@@ -291,11 +293,13 @@ class Positions:
         """Neither fetch these nor hand them out."""
         for cursor in [self[partition] for partition in partitions]:
             cursor.is_paused = True
+        self.changes += 1
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Go on with these where they were."""
         for cursor in [self[partition] for partition in partitions]:
             cursor.is_paused = False
+        self.changes += 1
 
     def drop_paused(self) -> None:
         """Have nothing waiting of those that are paused; it is fetched again when they go on."""
@@ -368,6 +372,7 @@ class Positions:
             return
         cursor.leader_epoch = leader_epoch
         cursor.preferred_replica = None
+        self.changes += 1
         if cursor.state is State.FETCHING and self._is_doubtful(cursor):
             self._enter(cursor, State.VALIDATING)
 
@@ -403,12 +408,14 @@ class Positions:
         cursor = self._current(asked.partition, asked.epoch)
         if cursor is not None and cursor.leader_epoch == asked.leader_epoch:
             cursor.preferred_replica, cursor.preferred_until = replica, until
+            self.changes += 1
 
     def ask_leader(self, partition: TopicPartition) -> None:
         """The replica that was preferred is of no use."""
         cursor = self._cursors.get(partition)
         if cursor is not None:
             cursor.preferred_replica = None
+            self.changes += 1
 
     def fetched(
         self,
@@ -445,6 +452,7 @@ class Positions:
         cursor = self._awaiting(asked)
         if cursor is None:
             return False
+        self.changes += 1
         if asked.replica is not None:
             cursor.preferred_replica = None
             return False
@@ -493,8 +501,9 @@ class Positions:
         released = min(released, cursor.buffered_bytes)
         cursor.buffered_bytes -= released
         self.buffered_bytes -= released
-        if cursor.position == cursor.fetch_position:
+        if cursor.is_held and cursor.position == cursor.fetch_position:
             cursor.is_held = False
+            self.changes += 1
         self._unconsumed.add(cursor)
         return True
 
@@ -558,6 +567,7 @@ class Positions:
 
     def _next_epoch(self) -> int:
         self.epoch += 1
+        self.changes += 1
         return self.epoch
 
     def _in(self, state: State) -> list[Cursor]:
@@ -598,10 +608,10 @@ class Positions:
         self._drop_data(cursor)
         self._enter(cursor, State.VALIDATING if self._is_doubtful(cursor) else State.FETCHING)
 
-    @staticmethod
-    def _enter(cursor: Cursor, state: State) -> None:
+    def _enter(self, cursor: Cursor, state: State) -> None:
         if cursor.state is not State.LEAVING:
             cursor.state = state
+            self.changes += 1
 
     @staticmethod
     def _is_doubtful(cursor: Cursor) -> bool:

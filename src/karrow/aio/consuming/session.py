@@ -28,7 +28,7 @@ class Plan(NamedTuple, Generic[K, V]):
 
     session_id: int
     epoch: int
-    asked: Mapping[K, V]
+    asked: dict[K, V]
     forgotten: tuple[K, ...]
     is_full: bool
 
@@ -63,6 +63,16 @@ class FetchSession(Generic[K, V]):
         gone = tuple(key for key in self.told if key not in wanted)
         self.told = dict(wanted)
         return Plan(self._id, self._epoch, changed, gone, is_full=False)
+
+    def plan_moved(self, moved: dict[K, V]) -> Plan[K, V] | None:
+        """How to go on asking for the same partitions, of which these are asked for differently.
+
+        None where every fetch is a full one.
+        """
+        if self._id == NO_SESSION:
+            return None
+        self.told.update(moved)
+        return Plan(self._id, self._epoch, moved, (), is_full=False)
 
     def answered(self, session_id: int) -> None:
         """A fetch was answered without an error at its top."""
