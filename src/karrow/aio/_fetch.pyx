@@ -45,21 +45,21 @@ FIRST_BY_HAND, LAST_BY_HAND = FIRST, LAST
 cdef class FetchedPartition:
     """What an answer without an error says of one partition.
 
-    Of its record data the batch headers were walked: ``next_offset`` is the offset after the last
-    whole batch, None without any; ``whole_bytes`` is how far these reach, ``leader_epoch`` that of
-    the last one. Numbers are -1 where the broker does not say them.
+    Of its record data, ``size`` bytes, the batch headers were walked: ``whole`` is what reaches to
+    the end of the last whole batch (or all of it, where there is none), ``next_offset`` the offset
+    after that, ``leader_epoch`` that of the last batch. What the broker does not say is None.
     """
 
     cdef readonly int32_t partition_index
-    cdef readonly int64_t high_watermark
-    cdef readonly int64_t last_stable_offset
-    cdef readonly int64_t log_start_offset
     cdef readonly int32_t preferred_read_replica
+    cdef readonly int64_t high_watermark
+    cdef readonly int64_t size
+    cdef readonly object last_stable
+    cdef readonly object log_start
     cdef readonly list aborted_transactions
-    cdef readonly object records
+    cdef readonly object whole
     cdef readonly object next_offset
-    cdef readonly int64_t whole_bytes
-    cdef readonly int32_t leader_epoch
+    cdef readonly object leader_epoch
 
     def __init__(
         self, int32_t partition_index, records, *, int64_t high_watermark,
@@ -68,24 +68,32 @@ cdef class FetchedPartition:
     ):
         cdef Py_buffer buffer
         self.partition_index = partition_index
-        self.high_watermark = high_watermark
-        self.last_stable_offset = last_stable_offset
-        self.log_start_offset = log_start_offset
         self.preferred_read_replica = preferred_read_replica
+        self.high_watermark = high_watermark
+        self.last_stable = number_or_none(last_stable_offset)
+        self.log_start = number_or_none(log_start_offset)
         self.aborted_transactions = aborted_transactions
-        self.leader_epoch = -1
         if records:
-            self.records = records
             PyObject_GetBuffer(records, &buffer, PyBUF_SIMPLE)
-            self.walk(<const uint8_t*>buffer.buf, buffer.len)
-            PyBuffer_Release(&buffer)
+            try:
+                self.walk(memoryview(records), 0, <const uint8_t*>buffer.buf, buffer.len)
+            finally:
+                PyBuffer_Release(&buffer)
 
-    cdef void walk(self, const uint8_t* data, int64_t size):
+    cdef int walk(
+        self, object frame, int64_t begin, const uint8_t* data, int64_t size
+    ) except -1:
+        """Look at the batch headers of data that begins somewhere in a frame."""
         cdef Reach reach = reach_of(data, size)
-        if reach.after >= 0:
-            self.next_offset = reach.after
-        self.whole_bytes = reach.size
-        self.leader_epoch = reach.epoch
+        self.size = size
+        self.next_offset = number_or_none(reach.after)
+        self.leader_epoch = number_or_none(reach.epoch)
+        self.whole = frame[begin:begin + (reach.size or size)]
+        return 0
+
+
+cdef object number_or_none(int64_t number):
+    return None if number < 0 else number
 
 
 @cython.final
@@ -299,19 +307,18 @@ cdef class FetchCodec:
         if read_int16(cursor):
             return None
         found.high_watermark = read_int64(cursor)
-        found.last_stable_offset = read_int64(cursor)
-        found.log_start_offset = read_int64(cursor) if self.version >= FIRST_WITH_START else -1
+        found.last_stable = number_or_none(read_int64(cursor))
+        if self.version >= FIRST_WITH_START:
+            found.log_start = number_or_none(read_int64(cursor))
         if not self.read_aborted(cursor, found):
             return None
         found.preferred_read_replica = read_int32(cursor) if self.version >= FIRST_WITH_RACKS else -1
         size = read_count(cursor, compact)
-        found.leader_epoch = -1
         if size > 0:
             data = take(cursor, size)
             if data == NULL:
                 return None
-            found.records = frame[data - base:data - base + size]
-            found.walk(data, size)
+            found.walk(frame, data - base, data, size)
         return None if size < -1 or has_tags(cursor, compact) or cursor.fault else found
 
     cdef bint read_aborted(self, Cursor* cursor, FetchedPartition found) except -1:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
 import socket
 import sys
 from collections import deque
@@ -130,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._config = config
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
+        self.is_closed = False
         self.closed: asyncio.Future[str] = self._loop.create_future()
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self._framing = ClientFraming(config.client_id, max_frame=config.max_frame_bytes)
@@ -150,12 +150,8 @@ class Connection(asyncio.BufferedProtocol):
         state = "closed" if self.is_closed else f"{self.in_flight} in flight"
         return f"<Connection to {self.peer}, {state}>"
 
-    # ---- what callers see; ``closed`` has the reason, ``gone`` is when the socket is closed too
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it has ended; nothing can be sent any more."""
-        return self.closed.done()
+    # ---- what callers see; nothing can be sent once it ``is_closed``, ``closed`` has the reason,
+    # ``gone`` is when the socket is closed too
 
     @property
     def in_flight(self) -> int:
@@ -252,9 +248,6 @@ class Connection(asyncio.BufferedProtocol):
         # Not isinstance: uvloop's transports are none of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         _tune(transport.get_extra_info("socket"), self._config)
-        self._fd = -1
-        if transport.get_extra_info("ssl_object") is None:
-            self._fd = transport.get_extra_info("socket").fileno()
         self._watch(self._idle_at())
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, D102
@@ -328,7 +321,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._send(self._line.popleft())
             else:
                 return
-        self._close_if_retired()
+        if self._retired is not None:
+            self._close_if_retired()
 
     def _send(self, pending: Pending) -> None:
         before = self._framing.in_flight
@@ -367,15 +361,6 @@ class Connection(asyncio.BufferedProtocol):
         pending.size = sum(map(len, parts))
         if self._transport is None:
             raise StateError("the connection is not open yet")
-        if self._fd >= 0 and pending.name == "Fetch" and not self._transport.get_write_buffer_size():
-            try:
-                n = os.writev(self._fd, parts)
-            except OSError:
-                n = 0
-            if n == pending.size:
-                self._watch(pending.deadline)
-                return
-            parts = [b"".join(parts)[n:]]
         if COPIES_LINES and pending.size > LARGE:
             for part in parts:
                 self._transport.write(part)
@@ -386,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- in
 
     def _receive(self, frame: memoryview) -> None:
-        answer = self._framing.match(frame).decode()
+        answer = self._framing.receive(frame)
         pending = self._sent.popleft()
         self.served += 1
         self.used_at = self._loop.time()
@@ -473,6 +458,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close; the error goes to the request to blame: by default the one whose turn it was."""
         if self.is_closed:
             return
+        self.is_closed = True
         self.closed.set_result(reason)
         self.error = error
         if self._timer is not None:

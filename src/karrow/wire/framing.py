@@ -170,11 +170,23 @@ class ClientFraming:
 
     def match(self, frame: memoryview) -> Undecoded:
         """Find the request that a frame answers."""
+        expected, start = self._match(frame)
+        return Undecoded(
+            expected.correlation_id,
+            expected.api,
+            expected.version,
+            frame,
+            start,
+            expected.shortcut,
+        )
+
+    def _match(self, frame: memoryview) -> tuple[_Expected, int]:
+        """The request that a frame answers, and where the answer's body begins."""
         if not self._expected:
             raise RemoteProtocolError("an answer came that nothing asked for")
         expected = self._expected.popleft()
         if expected.api is None:
-            return Undecoded(None, None, 0, frame, 0)
+            return expected, 0
         if len(frame) < _ANSWER.size:
             raise RemoteProtocolError(f"an answer of {len(frame)} bytes has no correlation id")
         (correlation_id,) = _ANSWER.unpack_from(frame)
@@ -186,13 +198,17 @@ class ClientFraming:
         start = _ANSWER.size
         if expected.has_tags:
             start = _skip_tags(frame, start)
-        return Undecoded(
-            correlation_id, expected.api, expected.version, frame, start, expected.shortcut
-        )
+        return expected, start
 
     def receive(self, frame: memoryview) -> Answer:
         """The answer in a frame."""
-        return self.match(frame).decode()
+        expected, start = self._match(frame)
+        number, target, version, _, shortcut = expected
+        if shortcut is not None:
+            short = shortcut(frame, start, version)
+            if short is not None:
+                return Answer(number, target, version, short)
+        return Undecoded(number, target, version, frame, start).decode()
 
 
 class RequestHead(NamedTuple):

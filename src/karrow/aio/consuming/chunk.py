@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from karrow.records import RecordReader
 
 if TYPE_CHECKING:
+    from karrow.aio._fetch import FetchedPartition
+    from karrow.aio.consuming.positions import Fetch
     from karrow.config import ConsumerConfig
-    from karrow.types import TopicPartition
 
 
 class Chunk:
@@ -34,25 +35,20 @@ class Chunk:
 
     def __init__(
         self,
-        partition: TopicPartition,
-        epoch: int,
-        data: memoryview,
-        *,
-        from_offset: int,
+        asked: Fetch,
+        part: FetchedPartition,
         next_offset: int,
-        leader_epoch: int | None,
         aborted: list[tuple[int, int]] | None,
-        size: int,
         config: ConsumerConfig,
     ) -> None:
-        self.partition = partition
-        self.epoch = epoch
-        self.size = size
+        self.partition = asked.partition
+        self.epoch = asked.epoch
+        self.size = part.size
         self.next_offset = next_offset
-        self.leader_epoch = leader_epoch
-        self._data = data
+        self.leader_epoch = part.leader_epoch
+        self._data = part.whole
         self._is_own = False
-        self._from_offset = from_offset
+        self._from_offset = asked.offset
         self._aborted = aborted
         self._config = config
         self._reader: RecordReader | None = None

@@ -211,9 +211,8 @@ class Engine:
             return chunk
 
     def _may_have(self, chunk: Chunk) -> bool | None:
-        if not self.positions.is_current(chunk.partition, chunk.epoch):
-            return None
-        return self.may_go_on(chunk)
+        may_have = self.positions.may_hand_out(chunk.partition, chunk.epoch)
+        return may_have and self.may_hand_out()
 
     def hand_out(self, chunk: Chunk, next_offset: int, *, is_through: bool) -> bool:
         """Data of a chunk up to an offset is given to the application; False if it must not be."""
@@ -247,7 +246,8 @@ class Engine:
     def may_go_on(self, chunk: Chunk) -> bool:
         """Whether more of a chunk that was taken may be handed out."""
         with self.lock:
-            return self.may_hand_out() and self.positions.may_hand_out(chunk.partition, chunk.epoch)
+            may_have = self.positions.may_hand_out(chunk.partition, chunk.epoch)
+            return bool(may_have) and self.may_hand_out()
 
     def lay_back(self, chunk: Chunk) -> None:
         """Keep the rest of a chunk for later, if it is worth anything."""

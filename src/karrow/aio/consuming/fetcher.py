@@ -57,7 +57,6 @@ from karrow.errors import (
 )
 from karrow.net.sharing import cancelled
 from karrow.types import Node, TopicPartition
-from karrow.types.numbers import number_or_none
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -425,22 +424,24 @@ class Fetcher(Calls):
 
     def _answered(self, flight: Flight, answer: Any) -> bool | None:
         """Keep what came: whether there was news; None if the next fetch is under way already."""
-        _check(answer.error_code, flight.connection)
-        flight.session.answered(answer.session_id)
         moved: list[Fetch] = []
-        with self._lock:
-            if isinstance(answer, Fetched):
+        if isinstance(answer, Fetched):
+            flight.session.answered(answer.session_id)
+            with self._lock:
                 is_news, size = self._read(flight, answer, moved)
-            else:
+        else:
+            _check(answer.error_code, flight.connection)
+            flight.session.answered(answer.session_id)
+            with self._lock:
                 is_news, size = self._read_unusual(flight, answer)
-        if size:
-            self._inbox.nudge()
         if flight.span is not None:
             flight.span.stop(bytes=size)
             flight.span = None
-        if moved and self._may_follow(flight) and self._follow_on(flight, moved):
-            return None
-        return is_news
+        has_left = bool(moved) and self._may_follow(flight) and self._follow_on(flight, moved)
+        if size:
+            # Last: whoever waits cannot go on before this thread is through with its turn.
+            self._inbox.nudge()
+        return None if has_left else is_news
 
     def _may_follow(self, flight: Flight) -> bool:
         """Whether all that has changed since it was found out what to ask for is data."""
@@ -461,9 +462,12 @@ class Fetcher(Calls):
     def _follow_on(self, flight: Flight, moved: list[Fetch]) -> bool:
         """Ask for what comes after data that came; False if there is no room for it."""
         limit = AHEAD * self._config.partition_max_bytes
-        if any(self.positions[one.partition].buffered_bytes >= limit for one in moved):
-            return False
-        plan = flight.session.plan_moved({one.partition: _told(one) for one in moved})
+        told: dict[TopicPartition, tuple[int, int]] = {}
+        for one in moved:
+            if self.positions[one.partition].buffered_bytes >= limit:
+                return False
+            told[one.partition] = _told(one)
+        plan = flight.session.plan_moved(told)
         if plan is None or flight.codec is None:
             return False
         for one in moved:
@@ -476,17 +480,18 @@ class Fetcher(Calls):
         """Take over an answer: whether it has news, and its bytes of records."""
         is_news, size = False, 0
         for topic, parts in answer.topics:
+            if not self._is_same_topic(flight, topic):
+                continue
             for part in parts:
                 asked = flight.wanted.get(TopicPartition(topic, part.partition_index))
-                if asked is None or not self._is_same_topic(flight, topic):
+                if asked is None:
                     continue
-                if part.records is not None:
-                    is_news = True
-                    size += len(part.records)
-                is_news |= part.preferred_read_replica >= 0
+                is_news |= part.size > 0 or part.preferred_read_replica >= 0
+                size += part.size
                 after = self._keep(asked, part)
                 if after is not None:
-                    moved.append(asked._replace(offset=after))
+                    partition, epoch, _, leader_epoch, log_start, replica = asked
+                    moved.append(Fetch(partition, epoch, after, leader_epoch, log_start, replica))
         return is_news, size
 
     def _is_same_topic(self, flight: Flight, topic: str) -> bool:
@@ -543,39 +548,22 @@ class Fetcher(Calls):
 
     def _keep(self, asked: Fetch, part: FetchedPartition) -> int | None:
         """Have what came of a partition wait for the application; what to ask for after it."""
-        self._resting.pop(asked.partition, None)
-        self.troubles.pop(asked.partition, None)
+        if self.troubles or self._resting:
+            self._resting.pop(asked.partition, None)
+            self.troubles.pop(asked.partition, None)
         if part.preferred_read_replica >= 0:
             until = time.monotonic() + self._config.metadata_max_age
             self.positions.prefer(asked, part.preferred_read_replica, until)
             self._is_other = True
-        data = part.records
-        next_offset = max(part.next_offset or 0, asked.offset)
-        marks = Watermarks(
-            part.high_watermark,
-            number_or_none(part.last_stable_offset),
-            number_or_none(part.log_start_offset),
-        )
-        leader_epoch = number_or_none(part.leader_epoch)
-        size = 0 if data is None else len(data)
-        is_news = self.positions.fetched(
-            asked, next_offset, marks, leader_epoch=leader_epoch, size=size
-        )
-        # Bytes without a whole batch are damaged, or cut off; whoever reads them finds out.
-        if not is_news or data is None:
+        after, size = part.next_offset, part.size
+        next_offset = asked.offset if after is None or after < asked.offset else after
+        marks = Watermarks(part.high_watermark, part.last_stable, part.log_start)
+        if not self.positions.fetched(asked, next_offset, marks, part.leader_epoch, size):
             return None
-        chunk = Chunk(
-            asked.partition,
-            asked.epoch,
-            memoryview(data)[: part.whole_bytes or size],
-            from_offset=asked.offset,
-            next_offset=next_offset,
-            leader_epoch=leader_epoch,
-            aborted=(part.aborted_transactions or []) if self._level else None,
-            size=size,
-            config=self._config,
-        )
-        self._inbox.put(chunk)
+        # Bytes without a whole batch are damaged, or cut off; whoever reads them finds out.
+        if size:
+            aborted = (part.aborted_transactions or []) if self._level else None
+            self._inbox.put(Chunk(asked, part, next_offset, aborted, self._config))
         return next_offset if next_offset > asked.offset else None
 
     def _refused(self, asked: Fetch, error: KarrowError, broker_id: int) -> None:

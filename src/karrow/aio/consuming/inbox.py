@@ -56,7 +56,9 @@ class Inbox:
         ``may_have`` gives None for a chunk that is worthless, which is dropped. Without ``raises``
         an error stays, and so does everything behind it.
         """
-        self.look()
+        self._seen = self._changes
+        if not self._items:
+            return None
         passed: list[Chunk | KarrowError] = []
         try:
             while self._items:
@@ -74,7 +76,8 @@ class Inbox:
                     passed.append(item)
             return None
         finally:
-            self._items.extendleft(reversed(passed))
+            if passed:
+                self._items.extendleft(reversed(passed))
 
     # ---- waiting
 
@@ -101,10 +104,11 @@ class Inbox:
 
         self._waiters.append(lock.release)
         try:
-            if not self.has_news:
+            if self._seen == self._changes:
                 lock.acquire(timeout=-1 if timeout is None else max(timeout, 0.0))
         finally:
-            self._forget(lock.release)
+            if self._waiters:
+                self._forget(lock.release)
 
     async def wait_on_loop(self, timeout: float | None) -> None:  # noqa: ASYNC109 - as ``wait``
         """As ``wait``, for the loop that puts things in."""

@@ -422,7 +422,6 @@ class Positions:
         asked: Fetch,
         next_offset: int,
         watermarks: Watermarks,
-        *,
         leader_epoch: int | None = None,
         size: int = 0,
     ) -> bool:
@@ -469,10 +468,10 @@ class Positions:
         """Whether data of this epoch is worth keeping."""
         return self._current(partition, epoch) is not None
 
-    def may_hand_out(self, partition: TopicPartition, epoch: int) -> bool:
-        """Whether data of this epoch may be handed out now."""
+    def may_hand_out(self, partition: TopicPartition, epoch: int) -> bool | None:
+        """Whether data of this epoch may be handed out now; None if it is not worth keeping."""
         cursor = self._current(partition, epoch)
-        return cursor is not None and not cursor.is_paused
+        return None if cursor is None else not cursor.is_paused
 
     def handed_out(
         self,
@@ -579,8 +578,8 @@ class Positions:
 
     def _awaiting(self, asked: Fetch) -> Cursor | None:
         """The notes on a partition, if the answer to this fetch still counts."""
-        cursor = self._current(asked.partition, asked.epoch)
-        if cursor is None or cursor.state is not State.FETCHING:
+        cursor = self._cursors.get(asked.partition)
+        if cursor is None or cursor.epoch != asked.epoch or cursor.state is not State.FETCHING:
             return None
         return cursor if cursor.fetch_position == asked.offset else None
 

@@ -202,8 +202,10 @@ class Taker(Hand):
         with self._engine.lock:
             self.settle()
             chunk = self._chunk
-            if chunk is None or not self._engine.may_go_on(chunk):
+            if chunk is not None and not self._engine.may_go_on(chunk):
                 self.lay_down()
+                chunk = None
+            if chunk is None:
                 chunk = self._engine.take(raises=raises)
                 self._hold(chunk)
             return chunk
