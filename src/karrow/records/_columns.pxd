@@ -48,7 +48,9 @@ cdef bint grow_data(ByteColumn* column, int64_t more) noexcept nogil
 cdef void trim(ByteColumn* column) noexcept nogil
 cdef int open_columns(Columns* columns, uint32_t wanted, int64_t timestamp_factor) noexcept nogil
 cdef void drop_columns(Columns* columns) noexcept nogil
-cdef int reserve_segment(Columns* columns, Segment* segment, int64_t most) noexcept nogil
+cdef int reserve_segment(
+    Columns* columns, Segment* segment, int64_t most, int64_t ahead
+) noexcept nogil
 cdef void fill(
     Columns* columns, Segment* segment, int64_t max_rows, int64_t max_bytes, int64_t from_offset
 ) noexcept nogil

@@ -179,19 +179,28 @@ cdef bint grow(Columns* columns, int64_t capacity) noexcept nogil:
     return fine
 
 
-cdef int reserve_segment(Columns* columns, Segment* segment, int64_t most) noexcept nogil:
-    """Room for up to `most` rows of the segment. 0: done, 1: columns are full, -1: no memory."""
+cdef int reserve_segment(
+    Columns* columns, Segment* segment, int64_t most, int64_t ahead
+) noexcept nogil:
+    """Room for up to `most` rows of the segment. 0: done, 1: columns are full, -1: no memory.
+
+    Columns that are empty get room for `ahead` more bytes of records like these: growing copies.
+    """
     cdef int64_t rows = columns.rows + min(segment.remaining, most)
     cdef int64_t payload = left(&segment.cursor)
     cdef int64_t longest = max(
         columns.value.length, columns.key.length, columns.header_key.length,
         columns.header_value.length,
     )
+    cdef int64_t room = payload
     if longest > INT_MAX - payload:
         return 1
+    if columns.capacity == 0 and payload > 0 and segment.remaining < most:
+        room = min(payload + ahead, <int64_t>INT_MAX)
+        rows += min(segment.remaining * (room - payload) // payload, most - segment.remaining)
     if rows > columns.capacity and not grow(columns, max(rows, columns.capacity * 2)):
         return -1
-    if columns.wanted & VALUE and not ensure_room(&columns.value, payload):
+    if columns.wanted & VALUE and not ensure_room(&columns.value, room):
         return -1
     return 0
 

@@ -507,6 +507,7 @@ cdef class RecordReader:
 
     cdef int gather(self, Columns* out, int64_t most, int64_t most_bytes) except -1:
         cdef int room
+        cdef int64_t ahead
         while out.rows < most and out.key.length + out.value.length < most_bytes:
             try:
                 if not self.load():
@@ -515,7 +516,8 @@ cdef class RecordReader:
                 if out.rows:
                     return 0                # what came before goes out first
                 raise
-            room = reserve_segment(out, &self.segment, most - out.rows)
+            ahead = min(self.size - self.at, most_bytes)
+            room = reserve_segment(out, &self.segment, most - out.rows, ahead)
             if room < 0:
                 raise MemoryError
             if room > 0:
