@@ -78,3 +78,21 @@ def test_without_sessions_every_fetch_is_full_and_final() -> None:
     session.answered(7)
     plan = session.plan({"a": 1})
     assert (plan.session_id, plan.epoch, plan.asked) == (0, FINAL_EPOCH, {"a": 1})
+
+
+def test_what_has_moved_is_named_alone() -> None:
+    session = begun(a=1, b=2)
+    plan = session.plan_moved({"b": 5})
+    assert plan is not None
+    assert (plan.session_id, plan.epoch, plan.asked, plan.forgotten) == (7, 1, {"b": 5}, ())
+    session.answered(7)
+    again = session.plan({"a": 1, "b": 5})
+    assert (again.epoch, again.asked) == (2, {})
+
+
+def test_without_a_session_nothing_can_be_left_out() -> None:
+    assert Session().plan_moved({"a": 1}) is None
+    assert Session(enabled=False).plan_moved({"a": 1}) is None
+    ended = begun(a=1)
+    ended.end()
+    assert ended.plan_moved({"a": 2}) is None

@@ -632,6 +632,7 @@ class Machine(RuleBasedStateMachine):
         self.chunks: list[Chunk] = []
         self.validations: list[tuple[Reader, Validation]] = []
         self.leader_epoch = 0
+        self.asked_before: tuple[int, list[Fetch]] = (-1, [])
 
     partitions = st.sampled_from(PARTITIONS)
     # From the end of a list, where that is which is not stale.
@@ -830,6 +831,14 @@ class Machine(RuleBasedStateMachine):
         for partition in self.positions.assignment:
             assert self.positions[partition].buffered_bytes == waiting[partition]
         assert self.positions.buffered_bytes == sum(waiting.values())
+
+    @invariant()
+    def what_is_to_be_fetched_changes_with_a_number(self) -> None:
+        """All but offsets: that data has come is known to who has asked."""
+        asked = [one._replace(offset=0, log_start=None) for one in self.positions.to_fetch(0.0)]
+        changes, before = self.asked_before
+        assert changes != self.positions.changes or before == asked
+        self.asked_before = self.positions.changes, asked
 
 
 TestModel = Machine.TestCase
