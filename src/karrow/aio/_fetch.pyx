@@ -312,7 +312,9 @@ cdef class FetchCodec:
             found.log_start = number_or_none(read_int64(cursor))
         if not self.read_aborted(cursor, found):
             return None
-        found.preferred_read_replica = read_int32(cursor) if self.version >= FIRST_WITH_RACKS else -1
+        found.preferred_read_replica = -1
+        if self.version >= FIRST_WITH_RACKS:
+            found.preferred_read_replica = read_int32(cursor)
         size = read_count(cursor, compact)
         if size > 0:
             data = take(cursor, size)

@@ -137,7 +137,7 @@ def batches(data):
 
 
 cdef Reach reach_of(const uint8_t* data, int64_t end) noexcept nogil:
-    """Ends in front of a header that makes no sense: whoever reads the records says what is wrong."""
+    """Ends in front of a header that makes no sense: whoever reads the records will complain."""
     cdef Reach reach
     cdef int64_t size
     cdef BatchHeader header
