@@ -3,8 +3,8 @@
 Rules:
 - ``value`` has to be there; ``key``, ``headers``, ``partition`` and ``topic`` may be.
 - The option ``topic`` goes before the column, which is not looked at then.
-- Names count with their case. Other columns are left out, ``timestamp`` too: brokers or the clock of
-  the task say when a record was made.
+- Names count with their case. Other columns are left out, ``timestamp`` too: when a record was
+  made is for the clock of the task, or the broker's, to say.
 """
 
 from __future__ import annotations

@@ -17,17 +17,17 @@ from karrow.sync.producer import Producer
 if TYPE_CHECKING:
     from karrow.config import ProducerConfig
 
-_producers: dict[ProducerConfig, Producer] = {}
+kept: dict[ProducerConfig, Producer] = {}
 
 
 def producer(config: ProducerConfig) -> Producer:
     """The producer for a configuration."""
-    found = _producers.get(config)
+    found = kept.get(config)
     if found is not None and _is_usable(found):
         return found
     if found is not None:
         found.close(timeout=0)
-    made = _producers[config] = Producer(config=config)
+    made = kept[config] = Producer(config=config)
     return made
 
 

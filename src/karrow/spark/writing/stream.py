@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query, at least once."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        *,
+        overwrite: bool,  # noqa: ARG002 - see above
+    ) -> None:
         self._sink = Sink(options, schema)
         self._sink.check_topic()
 
