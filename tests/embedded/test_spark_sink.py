@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,7 +68,7 @@ def writer(broker: karrow.Broker, columns: str = "key value", **options: str) ->
     schema = StructType([StructField(name, TYPES[name]) for name in columns.split()])
     given = CaseInsensitiveDict({"kafka.bootstrap.servers": broker.bootstrap, **options})
     made = BatchWriter(given, schema, overwrite=False)
-    shipped: BatchWriter = pickle.loads(pickle.dumps(made))  # noqa: S301 - our own
+    shipped: BatchWriter = pickle.loads(pickle.dumps(made))
     return shipped
 
 
@@ -83,13 +84,15 @@ def stored(broker: karrow.Broker, topic: str = "orders") -> dict[int, list[Recor
         return {number: list(client.fetch_all(topic, number).records) for number in range(count)}
 
 
+def values(found: dict[int, list[Record]]) -> list[bytes]:
+    return sorted(record.value or b"" for records in found.values() for record in records)
+
+
 def test_a_task_returns_when_its_rows_are_written(broker: karrow.Broker) -> None:
     rows: Rows = [{"key": str(n), "value": f"value {n}"} for n in range(1000)]
     assert writer(broker, topic="orders").write(batches(rows)) == Written(1000)
     found = stored(broker)
-    assert sorted(record.value for records in found.values() for record in records) == sorted(
-        row["value"].encode() for row in rows
-    )
+    assert values(found) == sorted(row["value"].encode() for row in rows)
     for number, records in found.items():
         assert {partition_for(record.key or b"", PARTITIONS) for record in records} == {number}
 
@@ -228,8 +231,10 @@ def test_a_closed_producer_is_replaced(broker: karrow.Broker) -> None:
 def test_rows_of_a_task_that_is_no_more_are_given_up(broker: karrow.Broker) -> None:
     made = writer(broker, topic="orders")
     producer = next(iter(producers.kept.values()))
-    broker.delay("Produce", seconds=30)
+    fault = broker.delay("Produce", seconds=30)
     left = producer.send_arrow("orders", pa.table({"value": ["left"]}))
+    while not fault.met:
+        time.sleep(0.01)
     assert made.write(batches([{"key": "k", "value": "v"}])) == Written(1)
     assert next(iter(producers.kept.values())) is not producer
     assert left.done()
@@ -247,8 +252,7 @@ def test_a_forked_worker_makes_its_own(broker: karrow.Broker) -> None:
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
-    values = [record.value for records in stored(broker).values() for record in records]
-    assert sorted(map(bytes, values)) == [b"child", b"parent"]
+    assert values(stored(broker)) == [b"child", b"parent"]
 
 
 # ---- secrets

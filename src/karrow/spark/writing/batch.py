@@ -26,6 +26,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._sink = Sink(options, schema)
         self._sink.check_topic()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    # Spark's own class for Arrow takes something else than its base, too.
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
         """Write the rows of a task; called where the task runs."""
         return self._sink.write(iterator)
