@@ -2,7 +2,7 @@
 
 Rules:
 - What is kept belongs to one process: it is made after the fork, and a forked child begins anew.
-- Configurations are compared whole. Two that differ in anything, a password included, share nothing.
+- Configurations are compared whole: two that differ, be it in a password, share nothing.
 - An inline client has no thread: its loop runs only while somebody waits for it. What happened to
   its connections in between is looked at before it is used again.
 - Whoever is interrupted while it waits leaves nothing running: the work is cancelled at once.
@@ -13,14 +13,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from karrow.aio.client import AsyncClient
-from karrow.config import ClientConfig
-from karrow.net.cluster import Cluster
 from karrow.sync.client import Client
 from karrow.sync.loop import new_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from karrow.config import ClientConfig
+    from karrow.net.cluster import Cluster
 
 __all__ = ["Inline", "client", "inline"]
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from karrow.spark import pool
-from karrow.spark.reading.places import resolved
+from karrow.spark.reading.planning import Planning
 from karrow.spark.reading.ranges import Range, late
 from karrow.spark.reading.settings import Settings
 from karrow.spark.reading.task import read_range
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     import pyarrow as pa
 
     from karrow.types import TopicPartition
@@ -45,16 +46,16 @@ class BatchReader(DataSourceReader):
 
 
 async def _plan(settings: Settings, inline: pool.Inline) -> list[Range]:
-    client, config = inline.client, settings.config
-    found = await settings.topics.find(client)
-    starts = await settings.start.find(client, config, found.partitions)
-    ends = await settings.end.find(client, config, found.partitions)
+    planning = Planning(settings, inline.client)
+    found = await settings.topics.find(inline.client)
+    starts = await planning.starts(found.partitions)
+    ends = await planning.ends(found.partitions)
     bounds: dict[TopicPartition, tuple[int, int]] = {
         one: (starts[one], ends[one]) for one in found.partitions
     }
-    first = await resolved(client, config, starts)
-    last = await resolved(client, config, ends)
-    whole = [Range(*one, first[one], last[one]) for one in found.partitions]
     if not settings.division.is_any:
-        return late(whole, bounds)
-    return late(settings.division.divided(whole, {}), bounds)
+        return [Range(*one, *bounds[one]) for one in found.partitions]
+    first, last = await planning.resolved(starts), await planning.resolved(ends)
+    whole = [Range(*one, first[one], last[one]) for one in found.partitions]
+    sizes = await planning.sizes(first, last) if settings.division.max_bytes else {}
+    return late(settings.division.divided(whole, sizes), bounds)

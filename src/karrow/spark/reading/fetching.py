@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from karrow.aio.calls.base import Calls, Reply, Request
 from karrow.aio.calls.fetch import FIRST_WITH_TOPIC_IDS
 from karrow.aio.calls.offsets import isolation_level
-from karrow.errors import RequestTimeout, error_for
+from karrow.errors import OffsetOutOfRange, RequestTimeout, error_for
 from karrow.records import RecordReader
 from karrow.records._header import run_of
 from karrow.types import Node, TopicPartition
@@ -37,10 +37,11 @@ __all__ = ["Answer", "Fetching"]
 # How much more than expected is asked for, so that the last fetch of a range suffices.
 MARGIN = 1.1
 SMALLEST = 64 << 10
+SAMPLE_BYTES = 32 << 10
 
 
 class Answer(NamedTuple):
-    """What one fetch brought: data up to ``next_offset``, or none; ``bound`` is what may be read."""
+    """Data up to ``next_offset``, or none; ``bound`` is where what may be read ends."""
 
     offset: int
     data: memoryview | None
@@ -65,12 +66,12 @@ class Fetching(Calls):
         self._bytes_per_offset: float | None = None
 
     async def fetch(self, offset: int) -> Answer:
-        """Data from an offset on; without any, the range has none left between there and its end."""
+        """Data from an offset on; without any, the range has none left up to its end."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._config.call_timeout
         silent = 0
         while True:
-            answer = await self._fetched(offset)
+            answer = await self._fetched(offset, self._size(offset))
             if answer.data is not None:
                 self._measure(answer)
                 return answer
@@ -86,9 +87,17 @@ class Fetching(Calls):
                     offset=offset,
                 )
 
-    async def _fetched(self, offset: int) -> Answer:
+    async def sample(self, offset: int) -> float:
+        """About how many bytes an offset takes, by the first batches behind one; 0 if unknown."""
+        try:
+            answer = await self._fetched(offset, SAMPLE_BYTES)
+        except OffsetOutOfRange:
+            return 0.0
+        self._measure(answer)
+        return self._bytes_per_offset or 0.0
+
+    async def _fetched(self, offset: int, size: int) -> Answer:
         topic, partition = self.partition
-        size = self._size(offset)
 
         def body(version: int, _connection: Connection) -> dict[str, Any]:
             entry = self._topic(topic, version, FIRST_WITH_TOPIC_IDS, "topic")

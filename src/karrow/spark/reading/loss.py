@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from karrow.errors import KarrowError
-from karrow.types import TopicPartition
+
+if TYPE_CHECKING:
+    from karrow.types import TopicPartition
 
 __all__ = ["DataLoss", "Verdict", "report"]
 

@@ -3,14 +3,13 @@
 Rules, as Spark's own connector has them:
 - A time for all partitions goes before times for each, and those before offsets.
 - The first record that is not older than a time is meant. Where there is none, an end is the end of
-  the partition; for a beginning the strategy decides, an error unless it says ``latest``. Ages, which
-  Spark does not have, mean the end.
+  the partition; for a beginning the strategy decides, an error unless it says ``latest``. Ages,
+  which Spark does not have, mean the end.
 - Offsets and times for each partition have to name all that are read, and no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +19,8 @@ from karrow.spark.reading.topics import read_json
 from karrow.types import OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from karrow.aio.client import AsyncClient
     from karrow.config import FetchConfig
 

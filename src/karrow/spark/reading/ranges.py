@@ -8,13 +8,16 @@ The numbers are those of Spark's own connector, so that a program has the same t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from karrow.spark.reading.places import EARLIEST, LATEST
 from karrow.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["Division", "Range"]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +20,8 @@ from pyspark.sql.types import (
 from karrow.spark import options as spark_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from karrow.records._export import RecordColumns
 
 __all__ = ["INCLUDE_HEADERS", "Columns", "source_schema"]
@@ -84,13 +85,13 @@ class Columns:
             arrays[_TIMESTAMP] = arrays[_TIMESTAMP].fill_null(_NO_TIME)
         arrays[_TIMESTAMP_TYPE] = arrays[_TIMESTAMP_TYPE].cast(pa.int32())
         if self._with_headers:
-            arrays[_HEADER] = _without_empty(arrays[_HEADER])
+            arrays[_HEADER] = _without_empty(cast("pa.ListArray", arrays[_HEADER]))
         rows = _rows_before(arrays[_OFFSET], end)
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return batch if rows == batch.num_rows else batch.slice(0, rows)
 
 
-def _rows_before(offsets: pa.Int64Array, end: int) -> int:
+def _rows_before(offsets: pa.Array, end: int) -> int:
     """How many rows are in front of an offset; they are in order."""
     rows = len(offsets)
     if not rows or offsets[rows - 1].as_py() < end:

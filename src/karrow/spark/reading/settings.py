@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from karrow.config import ConsumerConfig
 from karrow.errors import ConfigError
@@ -15,6 +15,9 @@ from karrow.spark.reading.places import EARLIEST, LATEST, STRATEGY, Place
 from karrow.spark.reading.ranges import Division
 from karrow.spark.reading.schema import INCLUDE_HEADERS
 from karrow.spark.reading.topics import ASSIGN, PATTERN, SUBSCRIBE, Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["SOURCE_KEYS", "Limits", "Settings"]
 

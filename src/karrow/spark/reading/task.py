@@ -6,7 +6,6 @@ fetch gathers in the socket. A task that is closed or interrupted takes its fetc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from karrow.errors import OffsetOutOfRange, RemoteProtocolError
@@ -19,6 +18,7 @@ from karrow.types import OffsetSpec
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
@@ -56,35 +56,33 @@ class _Reading:
     async def _resolved(self, wanted: Range) -> tuple[int, int]:
         """Where it begins and ends, if that was left open until now."""
         config, client = self._settings.config, self._client.client
-        found = []
+        found: list[int] = []
         for offset in (wanted.start, wanted.end):
             found += (await places.resolved(client, config, {self._where: offset})).values()
         return found[0], found[1]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         end = self._fetching.end
-        self._send(self._position)
         while self._position < end:
             answer = self._next()
             if answer is None:
                 continue
             self._position = answer.next_offset
             if answer.next_offset < end:
-                self._send(answer.next_offset)
+                self._ahead = self._sent(answer.next_offset)
             for batch in self._decoded(answer):
                 yield batch
                 self._client.look()
 
-    def _send(self, offset: int) -> None:
-        self._ahead = self._client.start(self._fetching.fetch(offset))
+    def _sent(self, offset: int) -> asyncio.Task[Answer]:
+        fetch = self._client.start(self._fetching.fetch(offset))
         self._client.look()
+        return fetch
 
     def _next(self) -> Answer | None:
         """The answer that was asked for; None where its offset is gone and another one asked."""
-        if self._ahead is None:
-            self._send(self._position)
-        ahead, self._ahead = self._ahead, None
-        assert ahead is not None
+        ahead = self._ahead or self._sent(self._position)
+        self._ahead = None
         try:
             return self._client.wait(ahead)
         except OffsetOutOfRange:

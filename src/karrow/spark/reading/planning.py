@@ -1,0 +1,88 @@
+"""What batch and stream ask of the cluster before anything is read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from karrow.errors import ConfigError
+from karrow.spark.reading.fetching import Fetching
+from karrow.spark.reading.groups import stored_offsets
+from karrow.spark.reading.loss import Verdict, report
+from karrow.spark.reading.places import EARLIEST, LATEST, Place, resolved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from karrow.aio.client import AsyncClient
+    from karrow.spark.reading.settings import Settings
+    from karrow.types import TopicPartition
+
+__all__ = ["Planning"]
+
+
+class Planning:
+    """The questions of one query."""
+
+    def __init__(self, settings: Settings, client: AsyncClient) -> None:
+        self._settings = settings
+        self._client = client
+
+    async def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where to begin, with Spark's numbers for the ends of partitions."""
+        settings, wanted = self._settings, list(partitions)
+        if settings.start.kind == "group":
+            group = settings.start_group or ""
+            found = await stored_offsets(self._client, group, wanted) if wanted else {}
+        else:
+            found = await settings.start.find(self._client, settings.config, wanted)
+        return await self._checked(settings.start, found)
+
+    async def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where to end, with Spark's numbers for the ends of partitions."""
+        settings = self._settings
+        found = await settings.end.find(self._client, settings.config, partitions)
+        return await self._checked(settings.end, found)
+
+    async def _checked(
+        self, place: Place, offsets: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Offsets that somebody has named, inside of what there is; retention may have been."""
+        if place.kind not in ("offsets", "group"):
+            return offsets
+        named = {one: offset for one, offset in offsets.items() if offset >= 0}
+        latest = await self.latest(named)
+        earliest = await self.earliest(named) if place is self._settings.start else {}
+        for one, offset in named.items():
+            if offset > latest[one]:
+                raise ConfigError(
+                    f"{place.option} names offset {offset} of {one}, which ends at {latest[one]}"
+                )
+            if offset < earliest.get(one, 0):
+                lost = Verdict(one, offset, earliest[one], "removed", f"{place.option} names them")
+                report(lost, fails=self._settings.fails_on_loss)
+                offsets[one] = earliest[one]
+        return offsets
+
+    async def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The ends of partitions, as far as the query may read."""
+        return await self.resolved(dict.fromkeys(partitions, LATEST))
+
+    async def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The beginnings of partitions."""
+        return await self.resolved(dict.fromkeys(partitions, EARLIEST))
+
+    async def resolved(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Offsets with the ends of partitions asked for."""
+        return await resolved(self._client, self._settings.config, offsets)
+
+    async def sizes(
+        self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, float]:
+        """About how many bytes of Kafka's log an offset takes, seen where each range begins."""
+        wanted = [one for one, begin in begins.items() if begin < ends.get(one, begin)]
+        config, cluster = self._settings.config, self._client.cluster
+        found = await asyncio.gather(
+            *(Fetching(config, cluster, one, ends[one]).sample(begins[one]) for one in wanted)
+        )
+        return dict(zip(wanted, found, strict=True))
