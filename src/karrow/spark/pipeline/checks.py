@@ -1,0 +1,79 @@
+"""Everything that can be known of a pipeline before data moves, and what cannot be known here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from karrow.errors import ConfigError
+from karrow.spark.pipeline.definition import AT_LEAST_ONCE, TOPIC
+from karrow.spark.pipeline.settings import letter_options, sink_options, source_options, unread
+from karrow.spark.reading.settings import Settings
+from karrow.spark.writing.columns import Columns
+from karrow.spark.writing.terms import Terms
+
+if TYPE_CHECKING:
+    from karrow.spark.pipeline.definition import Definition, Sink, Source
+    from karrow.spark.pipeline.graph import Graph
+
+__all__ = ["Checked", "check_options", "unchecked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A pipeline in which nothing wrong was found; ``unchecked`` is what nobody could look at."""
+
+    name: str
+    unchecked: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: nothing wrong was found"]
+        return "\n".join([*lines, *(f"  not checked: {one}" for one in self.unchecked)])
+
+
+def check_options(definition: Definition, graph: Graph) -> None:
+    """Read options and columns as the source and the sink will."""
+    for source in definition.sources.values():
+        _check_source(source)
+    for sink in definition.sinks.values():
+        if sink.kind == TOPIC:
+            _check_sink(sink, graph)
+
+
+def unchecked(definition: Definition, *, asked: bool) -> tuple[str, ...]:
+    """What was left out: values that are elsewhere, and brokers that were not asked."""
+    settings = [*definition.spark]
+    parts: list[Source | Sink] = [*definition.sources.values(), *definition.sinks.values()]
+    for part in parts:
+        settings += (*part.kafka, *part.options)
+    missing = sorted({setting.raw for setting in unread(settings)})
+    found = [f"{name} is not set here, nor what it is for" for name in missing]
+    if not asked:
+        found.append("topics and brokers, which were not asked")
+    return tuple(found)
+
+
+def _check_source(source: Source) -> None:
+    if not unread((*source.kafka, *source.options)):
+        with _named(source.where):
+            Settings.for_stream(source_options(source))
+    if source.dead_letter is not None and not unread(source.kafka):
+        with _named(f"{source.where} dead_letter"):
+            Terms.read(letter_options(source, source.dead_letter))
+
+
+def _check_sink(sink: Sink, graph: Graph) -> None:
+    with _named(sink.where):
+        Columns(graph.sinks[sink.name].schema, sink.topic)
+        if sink.delivery == AT_LEAST_ONCE and not unread((*sink.kafka, *sink.options)):
+            Terms.read(sink_options(sink))
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{where} {error.message}", hint=error.hint) from None
