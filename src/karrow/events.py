@@ -67,6 +67,7 @@ EventName = Literal[
     "worker.stuck",
     "worker.end",
     "sink.retry",
+    "stream.progress",
 ]
 CloseReason = Literal[
     "remote_closed",
@@ -163,6 +164,7 @@ _SINGLES: dict[EventName, tuple[str, ...]] = {
     "worker.stuck": ("client_id", "group", "topic", "partition", "callback"),
     "worker.end": ("client_id", "group", "reason", "detail", "error"),
     "sink.retry": ("sink_id", "batch", *_WHY),
+    "stream.progress": ("query", "query_id", "batch", "source", "behind"),
 }
 _PHASES = ("start", "stop", "exception")
 _NAMES: tuple[str, ...] = (
