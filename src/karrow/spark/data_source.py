@@ -34,11 +34,11 @@ class KarrowDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        from karrow.spark.reading.batch import BatchReader
+        from karrow.spark.reading.batch import batch_reader
 
-        return BatchReader(self.options)
+        return batch_reader(self.options)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
         from karrow.spark.reading.stream import StreamReader
 
@@ -50,9 +50,7 @@ class KarrowDataSource(DataSource):
 
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(  # noqa: N802
-        self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For ``df.writeStream``."""
         from karrow.spark.writing.stream import StreamWriter
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from karrow.config import ClientConfig
     from karrow.net.cluster import Cluster
 
-__all__ = ["Inline", "client", "inline"]
+__all__ = ["Inline", "client", "close", "inline"]
 
 T = TypeVar("T")
 
@@ -75,6 +75,18 @@ def inline(config: ClientConfig) -> Inline:
     made = Inline(config, _process.loop)
     _process.inlines.append((config, made))
     return made
+
+
+def close() -> None:
+    """Close everything that this process keeps; whoever needs a client after that gets a new one."""
+    process = _process
+    _forget()
+    for _, found in process.clients:
+        found.close()
+    for _, made in process.inlines:
+        made.run(made.client.close())
+    if process.loop is not None:
+        process.loop.close()
 
 
 def _is_same(one: ClientConfig, other: ClientConfig) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from karrow.errors import ConfigError
+from karrow.spark import options as spark_options
 from karrow.spark import pool
+from karrow.spark.reading.places import EARLIEST, LATEST
 from karrow.spark.reading.planning import Planning
+from karrow.spark.reading.pushdown import Bounds
 from karrow.spark.reading.ranges import Range, late
 from karrow.spark.reading.settings import Settings
 from karrow.spark.reading.task import read_range
@@ -16,17 +21,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
+    from karrow.aio.client import AsyncClient
     from karrow.types import TopicPartition
 
-__all__ = ["BatchReader"]
+__all__ = ["BatchReader", "FilteredReader", "batch_reader"]
+
+
+def batch_reader(options: Mapping[str, str]) -> BatchReader:
+    """The reader that the options ask for.
+
+    Spark refuses to plan with a reader that could take filters while its own setting
+    ``spark.sql.python.filterPushdown.enabled`` is off; so only who asks for it gets one.
+    """
+    wanted = spark_options.flag(options, "pushdown", default=False)
+    return FilteredReader(options) if wanted else BatchReader(options)
 
 
 class BatchReader(DataSourceReader):
     """What Spark asks for the ranges of a batch query, and sends to its tasks."""
 
+    _bounds = Bounds()
+
     def __init__(self, options: Mapping[str, str]) -> None:
-        # Texts alone: a configuration has secrets, which do not pickle.
+        # Texts alone go to the tasks: a configuration has secrets, which do not pickle.
         self._options = dict(options)
         self._settings()
 
@@ -37,7 +56,7 @@ class BatchReader(DataSourceReader):
         """The ranges to read, each by a task."""
         settings = self._settings()
         client = pool.inline(settings.config)
-        return list(client.run(_plan(settings, client)))
+        return list(client.run(_plan(settings, client.client, self._bounds)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range; in the task."""
@@ -45,17 +64,50 @@ class BatchReader(DataSourceReader):
             yield from read_range(self._settings(), partition)
 
 
-async def _plan(settings: Settings, inline: pool.Inline) -> list[Range]:
-    planning = Planning(settings, inline.client)
-    found = await settings.topics.find(inline.client)
+class FilteredReader(BatchReader):
+    """A reader that leaves out what filters on partition, offset and timestamp do not want."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Take filters over; gives those that Spark still has to check."""
+        self._bounds, left = Bounds().narrowed(filters)
+        return left
+
+
+async def _plan(settings: Settings, client: AsyncClient, bounds: Bounds) -> list[Range]:
+    planning = Planning(settings, client)
+    found = await settings.topics.find(client)
+    wanted = [one for one in found.partitions if bounds.holds(one)]
     starts = await planning.starts(found.partitions)
     ends = await planning.ends(found.partitions)
-    bounds: dict[TopicPartition, tuple[int, int]] = {
-        one: (starts[one], ends[one]) for one in found.partitions
-    }
-    if not settings.division.is_any:
-        return [Range(*one, *bounds[one]) for one in found.partitions]
+    _check_order(starts, ends)
+    given = [Range(*one, starts[one], ends[one]) for one in wanted]
+    if not bounds.is_any and not settings.division.is_any:
+        return given
     first, last = await planning.resolved(starts), await planning.resolved(ends)
-    whole = [Range(*one, first[one], last[one]) for one in found.partitions]
-    sizes = await planning.sizes(first, last) if settings.division.max_bytes else {}
-    return late(settings.division.divided(whole, sizes), bounds)
+    if bounds.is_any:
+        since = await planning.since(bounds.since, wanted)
+        given = [
+            bounds.cut(one, first[one.where], last[one.where], since[one.where]) for one in given
+        ]
+    whole = [
+        replace(
+            one,
+            start=first[one.where] if one.start == EARLIEST else one.start,
+            end=last[one.where] if one.end == LATEST else one.end,
+        )
+        for one in given
+    ]
+    sizes: dict[TopicPartition, float] = {}
+    if settings.division.max_bytes is not None:
+        sizes = await planning.sizes(first, last)
+    outer = {one.where: (one.start, one.end) for one in given}
+    return late(settings.division.divided(whole, sizes), outer)
+
+
+def _check_order(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+    for one, start in starts.items():
+        if 0 <= ends[one] < start:
+            raise ConfigError(
+                f"the query begins at {start} of {one} and ends at {ends[one]}",
+                hint="look at the options starting... and ending...",
+            )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from karrow.aio.calls.base import Calls, Reply, Request
 from karrow.aio.calls.fetch import FIRST_WITH_TOPIC_IDS
 from karrow.aio.calls.offsets import isolation_level
-from karrow.errors import OffsetOutOfRange, RequestTimeout, error_for
+from karrow.errors import KarrowError, OffsetOutOfRange, RequestTimeout, error_for
 from karrow.records import RecordReader
 from karrow.records._header import run_of
 from karrow.types import Node, TopicPartition
@@ -32,12 +32,16 @@ if TYPE_CHECKING:
     from karrow.net.cluster import Cluster
     from karrow.net.connection import Connection
 
-__all__ = ["Answer", "Fetching"]
+__all__ = ["Answer", "Fetching", "RecreatedTopic"]
 
 # How much more than expected is asked for, so that the last fetch of a range suffices.
 MARGIN = 1.1
 SMALLEST = 64 << 10
 SAMPLE_BYTES = 32 << 10
+
+
+class RecreatedTopic(KarrowError):
+    """The topic is not the one that the range was found in."""
 
 
 class Answer(NamedTuple):
@@ -57,11 +61,17 @@ class Fetching(Calls):
     _config: FetchConfig
 
     def __init__(
-        self, config: FetchConfig, cluster: Cluster, partition: TopicPartition, end: int
+        self,
+        config: FetchConfig,
+        cluster: Cluster,
+        partition: TopicPartition,
+        end: int,
+        topic_id: str | None = None,
     ) -> None:
         super().__init__(config, cluster)
         self.partition = partition
         self.end = end
+        self._topic_id_then = topic_id
         self._level = isolation_level(config.isolation)
         self._bytes_per_offset: float | None = None
 
@@ -100,6 +110,7 @@ class Fetching(Calls):
         topic, partition = self.partition
 
         def body(version: int, _connection: Connection) -> dict[str, Any]:
+            self._check_topic()
             entry = self._topic(topic, version, FIRST_WITH_TOPIC_IDS, "topic")
             part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": size}
             return {
@@ -120,6 +131,12 @@ class Fetching(Calls):
             ids_since=FIRST_WITH_TOPIC_IDS,
         )
         return await self._call(request, lambda reply: self._answer(reply, offset))
+
+    def _check_topic(self) -> None:
+        now = self._cluster.cache.topic_id(self.partition.topic)
+        if self._topic_id_then is not None and now is not None:
+            if str(now) != self._topic_id_then:
+                raise RecreatedTopic(f"the topic has the id {now} now", topic=self.partition.topic)
 
     def _answer(self, reply: Reply, offset: int) -> Answer:
         topic, partition = self.partition

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from karrow.aio.client import AsyncClient
     from karrow.spark.reading.settings import Settings
-    from karrow.types import TopicPartition
+    from karrow.types import OffsetSpec, TopicPartition
 
 __all__ = ["Planning"]
 
@@ -75,6 +75,22 @@ class Planning:
     async def resolved(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Offsets with the ends of partitions asked for."""
         return await resolved(self._client, self._settings.config, offsets)
+
+    async def since(
+        self, time: OffsetSpec | None, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """In front of which offset everything is older than a time; 0 without one."""
+        wanted = list(partitions)
+        if time is None:
+            return dict.fromkeys(wanted, 0)
+        isolation = self._settings.config.isolation
+        # The end first: what comes in between is newer than it, and must not be passed over.
+        ends = await self.latest(wanted)
+        found = await self._client.list_offsets(dict.fromkeys(wanted, time), isolation=isolation)
+        return {
+            one: ends[one] if result.offset is None else result.offset
+            for one, result in found.items()
+        }
 
     async def sizes(
         self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]

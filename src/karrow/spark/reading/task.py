@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from karrow.errors import OffsetOutOfRange, RemoteProtocolError
 from karrow.spark import pool
 from karrow.spark.reading import places
-from karrow.spark.reading.fetching import Answer, Fetching
+from karrow.spark.reading.fetching import Answer, Fetching, RecreatedTopic
 from karrow.spark.reading.loss import Verdict, report
 from karrow.spark.reading.schema import Columns
 from karrow.types import OffsetSpec
@@ -49,7 +49,9 @@ class _Reading:
         self._where = wanted.where
         start, end = client.run(self._resolved(wanted))
         self._position = start
-        self._fetching = Fetching(settings.config, client.cluster, wanted.where, end)
+        self._fetching = Fetching(
+            settings.config, client.cluster, wanted.where, end, wanted.topic_id
+        )
         self._columns = Columns(with_headers=settings.with_headers)
         self._ahead: asyncio.Task[Answer] | None = None
 
@@ -87,7 +89,11 @@ class _Reading:
             return self._client.wait(ahead)
         except OffsetOutOfRange:
             self._position = self._client.run(self._after_loss())
-            return None
+        except RecreatedTopic as error:
+            lost = Verdict(self._where, self._position, self._fetching.end, "recreated", str(error))
+            report(lost, fails=self._settings.fails_on_loss)
+            self._position = self._fetching.end
+        return None
 
     async def _after_loss(self) -> int:
         """Where to go on behind a gap that retention has made, or that never was."""
