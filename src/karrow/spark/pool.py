@@ -78,7 +78,7 @@ def inline(config: ClientConfig) -> Inline:
 
 
 def close() -> None:
-    """Close everything that this process keeps; whoever needs a client after that gets a new one."""
+    """Close everything that is kept; whoever needs a client after that gets a new one."""
     process = _process
     _forget()
     for _, found in process.clients:

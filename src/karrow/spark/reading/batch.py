@@ -97,6 +97,8 @@ async def _plan(settings: Settings, client: AsyncClient, bounds: Bounds) -> list
         )
         for one in given
     ]
+    if not settings.division.concerns(whole):
+        return given
     sizes: dict[TopicPartition, float] = {}
     if settings.division.max_bytes is not None:
         sizes = await planning.sizes(first, last)

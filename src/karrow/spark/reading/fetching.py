@@ -133,10 +133,9 @@ class Fetching(Calls):
         return await self._call(request, lambda reply: self._answer(reply, offset))
 
     def _check_topic(self) -> None:
-        now = self._cluster.cache.topic_id(self.partition.topic)
-        if self._topic_id_then is not None and now is not None:
-            if str(now) != self._topic_id_then:
-                raise RecreatedTopic(f"the topic has the id {now} now", topic=self.partition.topic)
+        then, now = self._topic_id_then, self._cluster.cache.topic_id(self.partition.topic)
+        if then is not None and now is not None and then != str(now):
+            raise RecreatedTopic(f"the topic has the id {now} now", topic=self.partition.topic)
 
     def _answer(self, reply: Reply, offset: int) -> Answer:
         topic, partition = self.partition

@@ -59,6 +59,15 @@ class Division:
         """Whether ranges may have to be divided at all."""
         return not self.min_partitions == self.max_records == self.max_bytes is None
 
+    def concerns(self, ranges: Iterable[Range]) -> bool:
+        """Whether ranges of a batch query have to be divided; Spark counts empty ones here."""
+        sizes = [one.size for one in ranges]
+        return (
+            len(sizes) < (self.min_partitions or 0)
+            or self.max_bytes is not None
+            or any(size > (self.max_records or size) for size in sizes)
+        )
+
     def divided(
         self, ranges: Iterable[Range], bytes_per_offset: Mapping[TopicPartition, float]
     ) -> list[Range]:
