@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from karrow.errors import ConfigError
 from karrow.spark.pipeline.definition import AT_LEAST_ONCE, TOPIC
-from karrow.spark.pipeline.settings import letter_options, sink_options, source_options, unread
+from karrow.spark.pipeline.settings import (
+    letter_options,
+    named,
+    sink_options,
+    source_options,
+    unread,
+)
 from karrow.spark.reading.settings import Settings
 from karrow.spark.writing.columns import Columns
 from karrow.spark.writing.terms import Terms
@@ -57,23 +60,15 @@ def unchecked(definition: Definition, *, asked: bool) -> tuple[str, ...]:
 
 def _check_source(source: Source) -> None:
     if not unread((*source.kafka, *source.options)):
-        with _named(source.where):
+        with named(source.where):
             Settings.for_stream(source_options(source))
     if source.dead_letter is not None and not unread(source.kafka):
-        with _named(f"{source.where} dead_letter"):
+        with named(f"{source.where} dead_letter"):
             Terms.read(letter_options(source, source.dead_letter))
 
 
 def _check_sink(sink: Sink, graph: Graph) -> None:
-    with _named(sink.where):
+    with named(sink.where):
         Columns(graph.sinks[sink.name].schema, sink.topic)
         if sink.delivery == AT_LEAST_ONCE and not unread((*sink.kafka, *sink.options)):
             Terms.read(sink_options(sink))
-
-
-@contextmanager
-def _named(where: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{where} {error.message}", hint=error.hint) from None

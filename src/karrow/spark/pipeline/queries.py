@@ -26,7 +26,13 @@ from pyspark.sql import functions as f
 from karrow import spark
 from karrow.errors import StateError
 from karrow.spark.pipeline.definition import APPEND, EXACTLY_ONCE, TOPIC
-from karrow.spark.pipeline.settings import SERVERS, letter_options, sink_options
+from karrow.spark.pipeline.settings import (
+    SERVERS,
+    exactly_once_options,
+    letter_options,
+    named,
+    sink_options,
+)
 from karrow.spark.pipeline.tracker import OBSERVED
 
 if TYPE_CHECKING:
@@ -34,13 +40,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from karrow.spark.pipeline.definition import Definition, Sink, Source
+    from karrow.spark.pipeline.definition import DeadLetter, Definition, Sink, Source
     from karrow.spark.pipeline.graph import Graph
 
 __all__ = ["Flow", "Gate", "flows"]
 
 # Few rows are bad, and one task never has to wait for others.
 _LETTER_TASKS = 1
+# The same arguments in the words of the writer in the driver, which has no tasks to write.
+_BARRIER_ONLY = ("tasks", "retries")
+_DRIVERS_NAMES = {"ledger_topic": "ledgerTopic", "on_missing_ledger": "onMissingLedger"}
 
 BatchFunction = Callable[["DataFrame", int], None]
 
@@ -106,44 +115,55 @@ def flows(definition: Definition, graph: Graph) -> list[Flow]:
     """The queries of a pipeline, not started yet."""
     sinks = [_sink(definition, sink, graph.sinks[sink.name]) for sink in definition.sinks.values()]
     letters = [
-        _letters(definition, definition.sources[name], rows)
-        for name, rows in graph.dead_letters.items()
+        _letters(definition, source, source.dead_letter, graph.dead_letters[source.name])
+        for source in definition.sources.values()
+        if source.dead_letter is not None
     ]
     return [*sinks, *letters]
 
 
 def _sink(definition: Definition, sink: Sink, rows: DataFrame) -> Flow:
-    about: dict[str, Any] = {
-        "name": sink.name,
-        "where": sink.where,
-        "rows": rows,
-        "mode": sink.mode,
-        "trigger": sink.trigger or definition.trigger,
-        "checkpoint": _folder(definition, sink.name),
-    }
-    if sink.kind == TOPIC:
-        options = sink_options(sink)
-        return Flow(**about, **_topic(rows, options, sink.delivery, sink.sink_id, sink.tasks))
-    options = {setting.name: setting.value for setting in sink.options}
-    if sink.path is not None:
-        options["path"] = sink.path
-    return Flow(**about, format=sink.kind, options=options, partition_by=sink.partition_by)
+    if sink.kind != TOPIC:
+        options = {setting.name: setting.value for setting in sink.options}
+        options |= {} if sink.path is None else {"path": sink.path}
+        into: dict[str, Any] = {"format": sink.kind, "options": options}
+    elif sink.delivery == EXACTLY_ONCE:
+        more = {**exactly_once_options(sink), "tasks": sink.tasks}
+        with named(sink.where):
+            into = _exactly_once(rows, sink.bootstrap, sink.topic, sink.sink_id, more)
+    else:
+        into = {"format": "karrow", "options": sink_options(sink)}
+    return Flow(
+        name=sink.name,
+        where=sink.where,
+        rows=rows,
+        mode=sink.mode,
+        trigger=sink.trigger or definition.trigger,
+        checkpoint=_folder(definition, sink.name),
+        partition_by=sink.partition_by,
+        **into,
+    )
 
 
-def _letters(definition: Definition, source: Source, rows: DataFrame) -> Flow:
-    letter = source.dead_letter
-    if letter is None:
-        raise StateError(f"{source.where} has no dead_letter")
-    name = f"{source.name}.dead-letter"
+def _letters(definition: Definition, source: Source, letter: DeadLetter, rows: DataFrame) -> Flow:
     options = letter_options(source, letter)
+    name, where = f"{source.name}.dead-letter", f"{source.where} dead_letter"
+    into: dict[str, Any] = {"format": "karrow", "options": options}
+    if letter.delivery == EXACTLY_ONCE:
+        more: dict[str, Any] = {
+            name: value for name, value in options.items() if name not in (SERVERS, "topic")
+        }
+        more["tasks"] = _LETTER_TASKS
+        with named(where):
+            into = _exactly_once(rows, source.bootstrap, letter.topic, letter.sink_id, more)
     return Flow(
         name=name,
-        where=f"{source.where} dead_letter",
+        where=where,
         rows=rows,
         mode=APPEND,
         trigger=definition.trigger,
         checkpoint=_folder(definition, name),
-        **_topic(rows, options, letter.delivery, letter.sink_id, _LETTER_TASKS),
+        **into,
     )
 
 
@@ -151,20 +171,16 @@ def _folder(definition: Definition, name: str) -> str | None:
     return None if definition.checkpoint is None else f"{definition.checkpoint}/{name}"
 
 
-def _topic(
-    rows: DataFrame, options: Mapping[str, str], delivery: str, sink_id: str, tasks: int | None
+def _exactly_once(
+    rows: DataFrame, bootstrap: str, topic: str | None, sink_id: str, more: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """How a topic is written: by tasks, or with a transaction for each batch."""
-    if delivery != EXACTLY_ONCE:
-        return {"format": "karrow", "options": options}
-    if rows.sparkSession.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
-        # Spark has no barriers then, which transactions of several tasks need.
-        return {
-            "format": "karrow",
-            "options": {**options, "delivery": EXACTLY_ONCE, "sinkId": sink_id},
-        }
-    others = {name: value for name, value in options.items() if name not in (SERVERS, "topic")}
-    write = spark.exactly_once(
-        options[SERVERS], options.get("topic"), sink_id=sink_id, tasks=tasks, **others
-    )
-    return {"format": "foreachBatch", "options": {}, "gate": Gate(write)}
+    """A transaction for each batch: of all tasks at once, or of the driver where that cannot be."""
+    if rows.sparkSession.conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+        write = spark.exactly_once(bootstrap, topic, sink_id=sink_id, **more)
+        return {"format": "foreachBatch", "options": {}, "gate": Gate(write)}
+    options = {SERVERS: bootstrap, "delivery": EXACTLY_ONCE, "sinkId": sink_id}
+    options |= {} if topic is None else {"topic": topic}
+    for name, value in more.items():
+        if name not in _BARRIER_ONLY:
+            options[_DRIVERS_NAMES.get(name, name)] = str(value)
+    return {"format": "karrow", "options": options}

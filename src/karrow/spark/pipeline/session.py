@@ -69,6 +69,8 @@ def _started(
         all_settings.setdefault("spark.driver.host", "127.0.0.1")
         all_settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         all_settings.setdefault("spark.ui.enabled", "false")
+        # Spark's own 200 is for clusters; a query keeps what it began with.
+        all_settings.setdefault("spark.sql.shuffle.partitions", str(os.cpu_count() or 2))
     builder = SparkSession.builder.appName(name)
     for key, value in all_settings.items():
         builder = builder.config(key, value)

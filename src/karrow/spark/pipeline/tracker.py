@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,11 +87,16 @@ def written(report: Mapping[str, Any]) -> int:
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
     """How many offsets of a source were there after the end of the batch."""
-    latest, end = source.get("latestOffset"), source.get("endOffset")
+    latest, end = _read(source.get("latestOffset")), _read(source.get("endOffset"))
     if not isinstance(latest, Mapping) or not isinstance(end, Mapping):
         return None
     ends = dict(_offsets(end))
     return sum(max(0, offset - ends.get(where, 0)) for where, offset in _offsets(latest))
+
+
+def _read(offset: Any) -> Any:
+    """An offset is JSON, or what was read of it."""
+    return json.loads(offset) if isinstance(offset, str) else offset
 
 
 def _offsets(

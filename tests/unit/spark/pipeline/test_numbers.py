@@ -24,7 +24,7 @@ def report(batch: int = 0, rows: int = 100, out: int | None = 20, **more: Any) -
         "stateOperators": [{"numRowsTotal": 7, "numRowsDroppedByWatermark": 2}],
         "sources": [
             {
-                "endOffset": {"orders": {"0": 60, "1": 40}},
+                "endOffset": '{"orders": {"0": 60, "1": 40}, "@ids": {"orders": "x"}}',
                 "latestOffset": {"orders": {"0": 90, "1": 45, "2": 5}},
             }
         ],
