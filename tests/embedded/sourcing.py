@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from karrow.spark.reading.batch import BatchReader, batch_reader
@@ -38,7 +38,7 @@ def batch(bootstrap: str, **given: Any) -> BatchReader:
     return batch_reader(options(bootstrap, **given))
 
 
-def in_task(reader: Any, part: Range) -> Rows:
+def in_task(reader: Any, part: InputPartition) -> Rows:
     """What a task reads; reader and range come by pickle."""
     reader, part = pickle.loads(pickle.dumps((reader, part)))
     found = list(reader.read(part))
@@ -75,7 +75,7 @@ class Query:
     def restart(self) -> None:
         """A new process with the same checkpoint."""
         self.reader = StreamReader(options(self.bootstrap, **self.given))
-        self._initial = json.dumps(self.reader.initialOffset()) if len(self.log) < 2 else None
+        self._initial = None if self.log else json.dumps(self.reader.initialOffset())
 
     def _start(self, batch: int) -> str:
         if batch:
@@ -92,8 +92,7 @@ class Query:
         if end == start:
             return None
         self.log.append(end)
-        rows = self.repeat(len(self.log) - 1)
-        return rows
+        return self.repeat(len(self.log) - 1)
 
     def repeat(self, batch: int) -> Rows:
         """The batch with that number, once more."""

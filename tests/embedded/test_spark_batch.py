@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +26,7 @@ from karrow import errors
 from karrow.spark import pool
 from karrow.spark.reading.batch import FilteredReader
 from karrow.spark.reading.loss import DataLoss
+from karrow.spark.reading.ranges import Range
 from karrow.spark.reading.schema import schema
 from tests.embedded.sourcing import batch, in_task, places, read, values
 
@@ -160,7 +161,7 @@ def test_partitions_are_divided(broker: karrow.Broker, client: karrow.Client) ->
         found = [places(in_task(reader, part)) for part in parts]
         everything = [place for place in found if place]
         expected = [(0, number) for number in range(COUNT)] + [(1, n) for n in range(10)]
-        assert sorted(sum(everything, [])) == expected
+        assert sorted(place for part in everything for place in part) == expected
         return [(place[0][0], len(place)) for place in everything]
 
     assert sizes(minPartitions=4) == [(0, 100), (0, 100), (0, 100), (1, 10)]
@@ -294,6 +295,7 @@ def test_a_task_that_is_closed_takes_its_fetch_back(
     part = reader.partitions()[0]
     broker.delay("Fetch", 1.0, times=3)
     reading = reader.read(part)
+    assert isinstance(reading, Generator)
     next(reading)
     began = time.monotonic()
     reading.close()
@@ -357,6 +359,7 @@ def test_earliest_is_no_loss(broker: karrow.Broker, client: karrow.Client) -> No
     reader = batch(broker.bootstrap, subscribe="orders", minPartitions=4)
     first, *_ = reader.partitions()
     shorten(broker, client, 7)
+    assert isinstance(first, Range)
     assert values(in_task(reader, first)) == numbers(7, first.end)
 
 
@@ -451,8 +454,8 @@ def test_filters_choose_what_is_fetched(broker: karrow.Broker, client: karrow.Cl
     some = [(0, number) for number in range(10, 20)]
     bounds = (GreaterThanOrEqual(offset, 10), LessThan(offset, 20), EqualTo(partition, 0))
     assert found(*bounds) == (some, [])
-    bounds = (GreaterThan(offset, 9), LessThanOrEqual(offset, 19), EqualTo(partition, 0))
-    assert found(*bounds, IsNotNull(offset)) == (some, [])
+    others = (GreaterThan(offset, 9), LessThanOrEqual(offset, 19), EqualTo(partition, 0))
+    assert found(*others, IsNotNull(offset)) == (some, [])
     assert found(EqualTo(offset, 5)) == ([(0, 5)], [])
     assert found(GreaterThan(offset, 500)) == ([], [])
     since = GreaterThan(moment, datetime.fromtimestamp(95.5, UTC))

@@ -16,6 +16,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from karrow.aio.client import AsyncClient
+from karrow.errors import PartialError
 from karrow.sync.client import Client
 from karrow.sync.loop import new_event_loop
 
@@ -107,10 +108,12 @@ class Inline:
         return self.client.cluster
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the loop until the work is done."""
+        """Run the loop until the work is done; of several errors the first is raised."""
         task = self._loop.create_task(work)
         try:
             return self._loop.run_until_complete(task)
+        except PartialError as error:  # Spark shows texts, and that of a group says little
+            raise next(iter(error.errors.values())) from error
         finally:
             self._end(task)
 
