@@ -112,6 +112,11 @@ class Batches:
             last = self._last
             return self._attempts(last.query, last.batch, lambda _who, _version: last.rows)
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether this run can do nothing more."""
+        return self._is_broken
+
     # ---- the beginning
 
     def _begin(self, run: str) -> None:

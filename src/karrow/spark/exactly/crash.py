@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 VARIABLE = "KARROW_CRASH"
@@ -62,30 +61,42 @@ class _Order:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _orders(text: str) -> Callable[[str], None] | None:
-    orders = [_Order(one) for one in text.split(",") if one]
-    if not orders:
-        return None
+class _Orders:
+    """What is to happen in this process."""
 
-    def come_by(point: str) -> None:
-        for order in orders:
-            if order.point == point and order.batch in (None, _batch):
-                order.obey()
+    def __init__(self) -> None:
+        self.text = ""
+        self.all: list[_Order] = []
+        self.batch: int | None = None
+        self.use(os.environ.get(VARIABLE, ""))
 
-    return come_by
-
-
-_batch: int | None = None
-_come_by = _orders(os.environ.get(VARIABLE, ""))
+    def use(self, text: str) -> None:
+        self.text = text
+        self.all = [_Order(one) for one in text.split(",") if one]
 
 
-def note_batch(batch: int) -> None:
-    """The batch that the points which follow belong to."""
-    global _batch  # noqa: PLW0603 - for tests, in a process that has one batch at a time
-    _batch = batch
+_orders = _Orders()
+
+
+def orders() -> str:
+    """The orders of this process, for others that have to obey them."""
+    return _orders.text
+
+
+def use(text: str, batch: int | None = None) -> None:
+    """Obey other orders from now on, in this batch."""
+    if text != _orders.text:
+        _orders.use(text)
+    _orders.batch = batch
 
 
 def crash_point(name: str) -> None:
     """A place in the protocol; nothing happens unless a test has asked for it."""
-    if _come_by is not None:
-        _come_by(name)
+    for order in _orders.all:
+        if order.point == name and order.batch in (None, _orders.batch):
+            order.obey()
+
+
+def note_batch(batch: int) -> None:
+    """The batch that the points which follow belong to."""
+    _orders.batch = batch

@@ -10,7 +10,6 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karrow.aio.producing.part import AsyncPartProducer
@@ -18,6 +17,8 @@ from karrow.errors import StateError
 from karrow.sync.producer import Producer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
     from karrow.aio.client import AsyncClient

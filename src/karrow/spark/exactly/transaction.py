@@ -20,7 +20,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from karrow.aio.calls.base import Reply, Request
 from karrow.aio.producing.coordinator_calls import (
@@ -49,9 +49,12 @@ from karrow.sync.loop import run
 from karrow.types import CommittedOffset, GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from karrow.aio.client import AsyncClient
     from karrow.config.producer import ProducerConfig
     from karrow.spark.exactly.ledger import Entry, Ledger
+    from karrow.types import TopicMetadata
 
 PREFIX = "karrow.sink."
 ONGOING = "Ongoing"
@@ -176,12 +179,20 @@ class SharedTransaction(CoordinatorCalls):
         )
 
 
+def _count(topic: str, found: TopicMetadata | None) -> int:
+    if found is not None and found.partitions:
+        return len(found.partitions)
+    if found is not None and found.error is not None and not found.error.retriable:
+        raise found.error
+    raise ConfigError(f"topic {topic!r} does not exist", hint="create it first")
+
+
 class BlockingTransaction:
     """The same without await, on the loop of this process."""
 
     def __init__(self, config: ProducerConfig, ledger: Ledger) -> None:
-        client = pool.client(ClientConfig(**_of_client(config)))
-        self._twin = SharedTransaction(client.twin, config, ledger)
+        self._client = pool.client(client_config(config))
+        self._twin = SharedTransaction(self._client.twin, config, ledger)
 
     @property
     def who(self) -> Identity:
@@ -192,6 +203,12 @@ class BlockingTransaction:
     def version(self) -> int:
         """Which kind of transactions the cluster has."""
         return self._twin.version
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions topics have now; raises for one that does not exist."""
+        names = sorted(topics)
+        said = self._client.metadata(names).topics
+        return {name: _count(name, said.get(name)) for name in names}
 
     def open(self) -> Entry | None:
         """Take the transactional id; gives the last batch that is committed."""
@@ -210,5 +227,6 @@ class BlockingTransaction:
         return run(self._twin.fence(), "SharedTransaction")
 
 
-def _of_client(config: ProducerConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in ClientConfig.describe()}
+def client_config(config: ProducerConfig) -> ClientConfig:
+    """The part of a producer's options that every client has."""
+    return ClientConfig(**{name: getattr(config, name) for name in ClientConfig.describe()})
