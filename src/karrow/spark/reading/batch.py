@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from karrow.errors import ConfigError
 from karrow.spark import options as spark_options
 from karrow.spark import pool
 from karrow.spark.reading.places import EARLIEST, LATEST
@@ -77,9 +76,7 @@ async def _plan(settings: Settings, client: AsyncClient, bounds: Bounds) -> list
     planning = Planning(settings, client)
     found = await settings.topics.find(client)
     wanted = [one for one in found.partitions if bounds.holds(one)]
-    starts = await planning.starts(found.partitions)
-    ends = await planning.ends(found.partitions)
-    _check_order(starts, ends)
+    starts, ends = await planning.bounds(found.partitions)
     given = [Range(*one, starts[one], ends[one]) for one in wanted]
     if not bounds.is_any and not settings.division.is_any:
         return given
@@ -104,12 +101,3 @@ async def _plan(settings: Settings, client: AsyncClient, bounds: Bounds) -> list
         sizes = await planning.sizes(first, last)
     outer = {one.where: (one.start, one.end) for one in given}
     return late(settings.division.divided(whole, sizes), outer)
-
-
-def _check_order(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-    for one, start in starts.items():
-        if 0 <= ends[one] < start:
-            raise ConfigError(
-                f"the query begins at {start} of {one} and ends at {ends[one]}",
-                hint="look at the options starting... and ending...",
-            )

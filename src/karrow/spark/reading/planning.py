@@ -30,19 +30,40 @@ class Planning:
 
     async def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where to begin, with Spark's numbers for the ends of partitions."""
+        found = await self._found_starts(partitions)
+        return await self._checked(self._settings.start, found)
+
+    async def bounds(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Where to begin and to end, with Spark's numbers for the ends of partitions."""
+        settings, wanted = self._settings, list(partitions)
+        starts = await self._found_starts(wanted)
+        ends = await settings.end.find(self._client, settings.config, wanted)
+        self._check_order(starts, ends)
+        return (
+            await self._checked(settings.start, starts),
+            await self._checked(settings.end, ends),
+        )
+
+    async def _found_starts(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         settings, wanted = self._settings, list(partitions)
         if settings.start.kind == "group":
             group = settings.start_group or ""
-            found = await stored_offsets(self._client, group, wanted) if wanted else {}
-        else:
-            found = await settings.start.find(self._client, settings.config, wanted)
-        return await self._checked(settings.start, found)
+            return await stored_offsets(self._client, group, wanted) if wanted else {}
+        return await settings.start.find(self._client, settings.config, wanted)
 
-    async def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where to end, with Spark's numbers for the ends of partitions."""
-        settings = self._settings
-        found = await settings.end.find(self._client, settings.config, partitions)
-        return await self._checked(settings.end, found)
+    def _check_order(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> None:
+        start, end = self._settings.start.option, self._settings.end.option
+        for one, offset in starts.items():
+            if 0 <= ends[one] < offset:
+                raise ConfigError(
+                    f"{start} begins at offset {offset} of {one}, after {end} ends at {ends[one]}"
+                )
 
     async def _checked(
         self, place: Place, offsets: dict[TopicPartition, int]
