@@ -30,6 +30,7 @@ __all__ = [
     "connection",
     "count",
     "flag",
+    "of_connection",
     "text",
 ]
 
@@ -55,14 +56,19 @@ _ConfigT = TypeVar("_ConfigT", bound=ClientConfig)
 
 def connection(options: Mapping[str, str], into: type[_ConfigT]) -> _ConfigT:
     """What the options say about Kafka itself; the same object for the same options."""
-    given = {
+    given = of_connection(options)
+    environ = os.environ if given.get("credentials", "").strip().lower() == _ENVIRONMENT else {}
+    variables = ((name, value) for name, value in environ.items() if name.startswith("KARROW_"))
+    return cast("_ConfigT", _connection(frozenset(given.items()), frozenset(variables), into))  # type: ignore[arg-type]
+
+
+def of_connection(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that are about Kafka itself."""
+    return {
         name.lower(): value
         for name, value in options.items()
         if name.lower().startswith(KAFKA) or name.lower() in CONNECTION_KEYS
     }
-    environ = os.environ if given.get("credentials", "").strip().lower() == _ENVIRONMENT else {}
-    variables = ((name, value) for name, value in environ.items() if name.startswith("KARROW_"))
-    return cast("_ConfigT", _connection(frozenset(given.items()), frozenset(variables), into))  # type: ignore[arg-type]
 
 
 # A provider of tokens is a new object whenever it is made, and clients are kept by what they were

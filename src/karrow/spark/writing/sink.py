@@ -11,13 +11,16 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from karrow.errors import ConfigError, StateError
 from karrow.spark.writing.columns import Columns
+from karrow.spark.writing.parcel import Parcel, packed
 from karrow.spark.writing.producers import producer
 from karrow.spark.writing.task import write_rows
 from karrow.spark.writing.terms import Terms
@@ -25,6 +28,8 @@ from karrow.spark.writing.terms import Terms
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +43,43 @@ class Sink:
     """Where the rows of a DataFrame go."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        terms = Terms.read(options)
         self._options = dict(options)
+        terms = self.terms()
         self._columns = Columns(schema, terms.topic)
-
-    def check_topic(self) -> None:
-        """Raise if the topic of the option does not exist; memory tells, once it was found."""
-        terms = Terms.read(self._options)
         if terms.topic is not None:
-            producer(terms.config).partitions_for(terms.topic)
+            producer(terms.config).partitions_for(terms.topic)  # memory tells after the first time
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
-        """Write the rows of a task, and wait until the brokers have them."""
-        terms = Terms.read(self._options)
+    def terms(self) -> Terms:
+        """What the options say."""
+        return Terms.read(self._options)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Written | Parcel:
+        """What a task does: write its rows and wait for brokers, or pack them for the driver."""
+        terms = self.terms()
         rows = map(self._columns.of, batches)
-        return Written(write_rows(producer(terms.config), terms.topic, rows))
+        if terms.exactly_once is None:
+            return Written(write_rows(producer(terms.config), terms.topic, rows))
+        return packed(producer(terms.config), terms.topic, _query(), rows)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        """Write what tasks have packed."""
+        terms = self.terms()
+        if terms.exactly_once is None:
+            return
+        from karrow.spark.writing.driver import commit
+
+        parcels = [message for message in messages if isinstance(message, Parcel)]
+        if len(parcels) != len(messages):
+            raise StateError(f"{len(messages) - len(parcels)} tasks have sent no rows to commit")
+        commit(terms, terms.exactly_once, parcels, batch)
+
+
+def _query() -> str:
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty(QUERY_ID)
+    if query is None:
+        raise ConfigError(
+            "delivery=exactly-once is for streaming queries",
+            hint="inside foreachBatch use karrow.spark.exactly_once",
+        )
+    return str(query)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from karrow.spark.writing.sink import Sink, Written
+from karrow.spark.writing.sink import Sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,19 +18,27 @@ if TYPE_CHECKING:
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a streaming query, at least once."""
+    """Writes the batches of a streaming query, at least once or exactly once."""
 
     def __init__(
         self,
         options: Mapping[str, str],
         schema: StructType,
         *,
-        overwrite: bool,  # noqa: ARG002 - see above
+        overwrite: bool,
     ) -> None:
         self._sink = Sink(options, schema)
-        self._sink.check_topic()
 
     # Spark's own class for Arrow takes something else than its base, too.
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
-        """Write the rows of a task; called where the task runs."""
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write or pack the rows of a task; called where the task runs."""
         return self._sink.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Write what the tasks have packed, if they have."""
+        self._sink.commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A task has failed: nothing that tasks do has to be undone."""
