@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
+
+from karrow.spark.arriving import arrive
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 class KarrowDataSource(DataSource):
     """Kafka's topics as tables."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrive, (__name__, KarrowDataSource.__name__, self.options)
 
     @classmethod
     def name(cls) -> str:

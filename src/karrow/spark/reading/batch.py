@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from karrow.spark import options as spark_options
 from karrow.spark import pool
+from karrow.spark.arriving import arrive
 from karrow.spark.reading.places import EARLIEST, LATEST
 from karrow.spark.reading.planning import Planning
 from karrow.spark.reading.pushdown import Bounds
@@ -44,9 +45,13 @@ class BatchReader(DataSourceReader):
     _bounds = Bounds()
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        # Texts alone go to the tasks: a configuration has secrets, which do not pickle.
         self._options = dict(options)
         self._settings()
+
+    # Texts alone go to the tasks: a configuration has secrets, which do not pickle.
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (__name__, batch_reader.__name__, self._options)
+        return arrive, arguments, {"_bounds": self._bounds}
 
     def _settings(self) -> Settings:
         return Settings.for_batch(self._options)

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from karrow.spark import pool
+from karrow.spark.arriving import arrive
 from karrow.spark.reading.groups import GroupCommits
 from karrow.spark.reading.limits import Delay, shared_bytes, shared_offsets
 from karrow.spark.reading.loss import Verdict, report
@@ -51,11 +52,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream = _Stream(Settings.for_stream(self._options))
 
     # Texts alone go to the tasks: a configuration has secrets, which do not pickle.
-    def __getstate__(self) -> dict[str, str]:
-        return self._options
-
-    def __setstate__(self, options: dict[str, str]) -> None:
-        self.__init__(options)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrive, (__name__, StreamReader.__name__, self._options)
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
