@@ -2,7 +2,8 @@
 
 ``KARROW_CRASH=point@batch:file`` kills the process (SIGKILL) that comes by the point in the batch
 and is the first to make the file; ``@batch`` may be left out. Several are separated by commas. With
-``raise=`` in front of the point it raises instead, with ``wait=`` it waits while the file is there.
+``raise=`` in front of the point it raises instead, with ``wait=`` it waits while the file is there,
+and says so in a file beside it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class _Order:
 
     def obey(self) -> None:
         if self.kind == "wait":
-            while Path(self.file).exists():
+            hold = Path(self.file)
+            if hold.exists():
+                hold.with_suffix(".seen").write_text(self.point)
+            while hold.exists():
                 time.sleep(0.01)
             return
         try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-# What stands in an error of Spark when rows are to blame: trying again is of no use.
+# What an error about a row begins with, so that it is found in what Spark makes of it.
 BAD_ROW = "karrow.spark.exactly_once: "
 
 

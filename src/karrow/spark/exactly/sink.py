@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +29,8 @@ from karrow.spark.exactly.transaction import BlockingTransaction
 from karrow.types import is_topic_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, Row
 
@@ -38,6 +41,7 @@ QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 # How long executors that are just starting are waited for.
 SLOTS_WAIT = 60.0
+BAD_ROW = re.compile(r"karrow\.spark\.exactly_once: ([^\n]*?)(?: SQLSTATE|$)", re.MULTILINE)
 
 
 def exactly_once(
@@ -179,12 +183,13 @@ class ExactlyOnce:
             prepared = routed(rows, self._topic, counts, tasks, str(config.partitioner))
             crash_point("prepared")
             write = task.writer(self._settings, self._topic, batch, who, version)
-            told = prepared.mapInArrow(write, report.SCHEMA, barrier=True).collect()
+            with _bad_rows_named():
+                told = prepared.mapInArrow(write, report.SCHEMA, barrier=True).collect()
             crash_point("written")
             return report.check(map(_report, told), who)
 
     @contextlib.contextmanager
-    def _counted(self, frame: DataFrame) -> Any:
+    def _counted(self, frame: DataFrame) -> Iterator[tuple[DataFrame, dict[str, int]]]:
         """The rows, and the partitions of their topics; those of a column are looked for first."""
         if self._topic is not None:
             yield frame, self._transaction.partitions([self._topic])
@@ -202,6 +207,18 @@ class ExactlyOnce:
 
     def __repr__(self) -> str:
         return f"<exactly_once {self._settings.sink_id!r}>"
+
+
+@contextlib.contextmanager
+def _bad_rows_named() -> Iterator[None]:
+    """What Spark says of a row that cannot be written, in one line, and as nothing to try again."""
+    try:
+        yield
+    except Exception as error:
+        found = BAD_ROW.search(str(error))
+        if found is None:
+            raise
+        raise ConfigError(found[1]) from None
 
 
 def _report(row: Row) -> Report:
