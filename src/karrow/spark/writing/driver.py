@@ -15,42 +15,34 @@ Rules:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from karrow.errors import KarrowError, StateError
+from karrow.errors import StateError
 from karrow.spark import pool
 from karrow.spark.exactly.batches import Batches
 from karrow.spark.exactly.crash import crash_point
 from karrow.spark.exactly.ledger import new_ledger
 from karrow.spark.exactly.part import PartProducer
 from karrow.spark.exactly.transaction import BlockingTransaction
+from karrow.spark.writing.words import options_by_name
 
 if TYPE_CHECKING:
     from karrow.aio.producing.coordinator_calls import Identity
     from karrow.spark.writing.parcel import Parcel
     from karrow.spark.writing.terms import ExactlyOnce, Terms
 
-# What the parameters of exactly_once are called here.
-WORDS = {
-    "on_missing_ledger": "onMissingLedger",
-    "ledger_topic": "ledgerTopic",
-    "sink_id": "sinkId",
-    "transaction_timeout": "kafka.transaction.timeout.ms",
-}
-
-_sinks: dict[Terms, DriverSink] = {}
+kept: dict[Terms, DriverSink] = {}
 
 
 def commit(terms: Terms, once: ExactlyOnce, parcels: Sequence[Parcel], batch: int) -> None:
     """Write a batch unless it is in."""
-    sink = _sinks.pop(terms, None)
-    with _in_sparks_words():
+    sink = kept.pop(terms, None)
+    with options_by_name():
         if sink is None or sink.next_batch != batch:
             sink = DriverSink(terms, once)
         sink.commit(parcels, batch)
-    _sinks[terms] = sink
+    kept[terms] = sink
 
 
 class DriverSink:
@@ -105,15 +97,3 @@ def _query_of(parcels: Sequence[Parcel]) -> str:
     if len(queries) != 1:
         raise StateError(f"a batch has tasks of {len(queries)} queries")
     return queries.pop()
-
-
-@contextmanager
-def _in_sparks_words() -> Iterator[None]:
-    """Let errors name the options as they stand in the program."""
-    try:
-        yield
-    except KarrowError as error:
-        for name, option in WORDS.items():
-            error.message = error.message.replace(name, option)
-            error.hint = error.hint and error.hint.replace(name, option)
-        raise

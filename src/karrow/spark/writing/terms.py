@@ -12,6 +12,7 @@ from karrow.spark import options as spark_options
 from karrow.spark.exactly.batches import ON_MISSING, OnMissing
 from karrow.spark.exactly.ledger import KINDS
 from karrow.spark.exactly.settings import Settings
+from karrow.spark.writing.words import options_by_name
 from karrow.types import is_topic_name
 
 AT_LEAST_ONCE = "at-least-once"
@@ -95,10 +96,6 @@ def _exactly_once(
             hint="leave them out, and kafka.max.in.flight.requests.per.connection too",
         )
     on_missing = spark_options.choice(options, "onMissingLedger", ON_MISSING, ON_MISSING[0])
-    return ExactlyOnce(
-        Settings(None, sink_id, spark_options.of_connection(options)),
-        sink_id,
-        ledger,
-        ledger_topic,
-        cast("OnMissing", on_missing),
-    )
+    with options_by_name():
+        settings = Settings(None, sink_id, spark_options.of_connection(options))
+    return ExactlyOnce(settings, sink_id, ledger, ledger_topic, cast("OnMissing", on_missing))

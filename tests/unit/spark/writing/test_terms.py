@@ -53,3 +53,46 @@ def test_what_is_unknown_or_impossible_is_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigError, match=text):
         terms(**options)
+
+
+ONCE = {"delivery": "exactly-once", "sinkId": "totals", "topic": "t"}
+
+
+def test_exactly_once_has_a_transactional_id_of_its_own() -> None:
+    found = terms(**ONCE)
+    assert found.config.transactional_id is None  # tasks write nothing themselves
+    assert found.exactly_once is not None
+    assert found.exactly_once.settings.config.transactional_id == "karrow.sink.totals"
+    assert (found.exactly_once.ledger, found.exactly_once.on_missing) == ("group", "stop")
+
+
+def test_a_transaction_may_last_as_long_as_the_option_says() -> None:
+    found = terms(**ONCE, **{"kafka.transaction.timeout.ms": "30000"})
+    assert found.exactly_once is not None
+    assert found.exactly_once.settings.config.transaction_timeout == 30
+
+
+def test_the_same_options_are_the_same_terms() -> None:
+    assert {terms(**ONCE): 1}[terms(**ONCE)] == 1
+    assert terms(**ONCE) != terms(**{**ONCE, "sinkId": "other"})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"delivery": "exactly-once"}, "delivery=exactly-once needs a sinkId"),
+        ({"delivery": "twice"}, "delivery='twice' is none of"),
+        ({"sinkId": "s"}, "sinkId is for delivery=exactly-once"),
+        ({"ledger": "topic"}, "ledger is for delivery=exactly-once"),
+        ({**ONCE, "topic": None}, "with a column 'topic' needs a ledgerTopic"),
+        ({**ONCE, "ledger": "file"}, "ledger='file' is none of 'group', 'topic'"),
+        ({**ONCE, "ledgerTopic": "a b"}, "ledgerTopic='a b' is no name of a topic"),
+        ({**ONCE, "onMissingLedger": "cry"}, "onMissingLedger='cry' is none of"),
+        ({**ONCE, "sinkId": "a/b"}, "sinkId='a/b' is no name for a sink"),
+        ({**ONCE, "kafka.acks": "1"}, "needs kafka.acks=all"),
+        ({**ONCE, "kafka.enable.idempotence": "false"}, "kafka.enable.idempotence=true"),
+    ],
+)
+def test_exactly_once_is_refused_by_name(options: dict[str, str | None], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        terms(**{name: value for name, value in options.items() if value is not None})
