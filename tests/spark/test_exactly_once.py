@@ -82,7 +82,8 @@ def test_failure_of_the_driver_between_two_steps_changes_nothing(
 def test_tasks_that_die_again_and_again_stop_the_query_and_leave_nothing(
     spark: SparkSession, case: Case
 ) -> None:
-    text = ",".join(f"task-done@1:{case.flag()}" for _ in range(2))
+    # Enough for both tasks of both attempts.
+    text = ",".join(f"task-done@1:{case.flag()}" for _ in range(4))
     case.add(2)
     with orders(text), pytest.raises(PySparkException):
         case.run(spark, retries=1)
@@ -213,7 +214,7 @@ def test_transaction_that_times_out_is_written_again_or_stops(
     hold = case.flag()
     hold.touch()
     case.add(2)
-    threading.Timer(25.0, hold.unlink).start()
+    threading.Timer(15.0, hold.unlink).start()
     with orders(f"wait=task-done@1:{hold}"):
         try:
             case.run(spark, transaction_timeout=1.0)
