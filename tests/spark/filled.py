@@ -46,13 +46,18 @@ class Filled:
     """One partition: 20 committed, 15 aborted, 10 committed, 5 aborted; its end is a marker."""
 
 
+def moment(number: int) -> int:
+    """When the record of that number was written."""
+    return START_MS + number * STEP_MS
+
+
 def record(number: int) -> dict[str, Any]:
     """What is in the record of that number."""
     return {
         "value": None if number % 7 == 3 else b"%d." % number * (number % 11),
         "key": KEYS[number % len(KEYS)],
         "headers": HEADERS[number % len(HEADERS)],
-        "timestamp_ms": START_MS + number * STEP_MS,
+        "timestamp_ms": moment(number),
     }
 
 

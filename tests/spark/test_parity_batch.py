@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, functions
 import karrow
 from tests.brokers import KafkaCluster
 from tests.spark.both import FORMATS, OURS, THEIRS, Both, in_json, in_order, spans, with_task
-from tests.spark.filled import SIZES, START_MS, STEP_MS, Filled, deal, filled, new_topic, put
+from tests.spark.filled import SIZES, Filled, deal, filled, moment, new_topic, put
 
 EARLIEST, LATEST = -2, -1
 PARTITIONS = range(len(SIZES))
@@ -24,11 +24,6 @@ def topics(kafka: KafkaCluster) -> Filled:
 
 def everywhere(place: int) -> dict[int, int]:
     return dict.fromkeys(PARTITIONS, place)
-
-
-def moment(number: int) -> int:
-    """When the record of that number was written."""
-    return START_MS + number * STEP_MS
 
 
 # ---- what is in a row
