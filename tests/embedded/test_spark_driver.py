@@ -56,7 +56,7 @@ class Query:
         chosen = {name: value for name, value in given.items() if value}
         self.terms = Terms.read(CaseInsensitiveDict(chosen))
 
-    def parcel(self, *values: str, **columns: list[Any]) -> Parcel:
+    def parcel(self, *values: str, **columns: pa.Array) -> Parcel:
         """What a task sends to the driver."""
         rows = pa.record_batch({"value": pa.array(list(values), pa.string()), **columns})
         made = packed(producers.producer(self.terms.config), self.terms.topic, self.query, [rows])
@@ -148,7 +148,7 @@ def test_a_batch_too_far_stops_the_query(query: Query) -> None:
 def test_another_query_is_refused(query: Query) -> None:
     query.batch(0)
     other = Query(query.broker, "another")
-    with pytest.raises(errors.StateError, match="belongs to the query query.* sinkId"):
+    with pytest.raises(errors.StateError, match=r"belongs to the query query.* sinkId"):
         other.batch(0)
     query.batch(1)
     assert stored(query.broker) == rows_of(0, 1)
@@ -215,7 +215,7 @@ def test_a_driver_that_was_replaced_writes_nothing(query: Query) -> None:
     query.batch(1)
     driver.kept.clear()
     driver.kept.update(old)
-    with pytest.raises(errors.KarrowError, match="has karrow.sink.sink now"):
+    with pytest.raises(errors.KarrowError, match=r"has karrow\.sink\.sink now"):
         query.batch(1)
     query.batch(2)
     assert stored(query.broker) == rows_of(0, 1, 2)
@@ -243,7 +243,7 @@ def test_wrong_rows_fail_their_task(query: Query) -> None:
 
 def test_too_many_bytes_are_refused_early(query: Query) -> None:
     rows = pa.record_batch({"value": ["x" * 1000] * 10})
-    with pytest.raises(errors.StateError, match="more than 15000 bytes .* maxBytesPerTrigger"):
+    with pytest.raises(errors.StateError, match=r"more than 15000 bytes .* maxBytesPerTrigger"):
         packed(producers.producer(query.terms.config), "totals", "query", [rows] * 9, 15_000)
 
 

@@ -35,17 +35,15 @@ def session(task: dict[str, Any]) -> SparkSession:
 
 def main() -> None:
     task = json.loads(sys.argv[1])
-    sink = karrow.spark.exactly_once(
-        task["bootstrap"], task["topic"], sink_id=task["sink_id"], **task.get("options", {})
-    )
-    query = (
-        frame(session(task), Path(task["source"]))
-        .writeStream.foreachBatch(sink)
-        .option("checkpointLocation", task["checkpoint"])
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    rows = frame(session(task), Path(task["source"])).writeStream.trigger(availableNow=True)
+    if "sink" in task:
+        writer = rows.format("karrow").options(**task["sink"])
+    else:
+        sink = karrow.spark.exactly_once(
+            task["bootstrap"], task["topic"], sink_id=task["sink_id"], **task.get("options", {})
+        )
+        writer = rows.foreachBatch(sink)
+    writer.option("checkpointLocation", task["checkpoint"]).start().awaitTermination()
 
 
 if __name__ == "__main__":
