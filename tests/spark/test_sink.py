@@ -20,7 +20,7 @@ PATIENCE = 60
 THEIRS, OURS = "kafka", "karrow"
 
 # key, value, headers
-Found = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
+Found = tuple[Any, Any, Any]
 
 
 def stored(bootstrap: str, topic: str, isolation: str = "read_committed") -> dict[int, list[Found]]:
@@ -46,9 +46,9 @@ def stored(bootstrap: str, topic: str, isolation: str = "read_committed") -> dic
             error = message.error()
             if error is None:
                 one = (message.key(), message.value(), message.headers())
-                found[message.partition()].append(one)
+                found[message.partition() or 0].append(one)
             elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
+                ended.add(message.partition() or 0)
             else:
                 raise confluent_kafka.KafkaException(error)
     finally:
@@ -346,3 +346,23 @@ def test_a_stream_with_wrong_columns_does_not_start_writing(
     options = {"kafka.bootstrap.servers": sinks.bootstrap, "topic": "t"}
     with pytest.raises(PySparkException, match="the DataFrame has no column 'value'"):
         run(files.stream(), tmp_path / "checkpoint", **options)
+
+
+def test_examples_of_the_documentation_run(
+    spark: SparkSession, kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "spark-writing.md").read_text("utf-8")
+    for name in ("orders", "totals"):
+        kafka.create_topic(name, partitions=2)
+    known: dict[str, Any] = {"spark": spark, "folder": str(tmp_path)}
+    blocks = re.findall(r"^```python spark\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        exec(block.replace("localhost:9092", kafka.bootstrap()), known)
+    try:
+        for query in (known["query"], known["once"]):
+            query.processAllAvailable()
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+    assert sum(map(len, stored(kafka.bootstrap(), "orders").values())) >= 1000
+    assert len(blocks) == 3
