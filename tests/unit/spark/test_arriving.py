@@ -23,7 +23,7 @@ OPTIONS = {
     "kafka.ssl.key.password": "hunter2",
 }
 # What Spark pickles with.
-cloud_dumps = CloudPickleSerializer().dumps
+cloud_dumps: Callable[[object], bytes] = CloudPickleSerializer().dumps
 # Spark's own modules, and no others: neither karrow nor what is installed beside it.
 WITHOUT_KARROW = """
 import sys
