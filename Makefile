@@ -39,8 +39,9 @@ setup: .venv/kernel ## make .venv with the kernel and everything the targets bel
 	    $(BIN)/python setup.py -q build_ext --inplace $(if $(FORCE),--force)
 	@touch $@
 
-demo: setup ## orders through the embedded broker and back as Arrow columns
-	$(BIN)/python examples/orders.py
+demo: setup ## orders through a pipeline on Spark that is killed on the way, and the proof
+	@command -v java > /dev/null || { echo "the demo runs on Spark, which needs Java 17 or newer" >&2; exit 1; }
+	@$(BIN)/python examples/demo.py
 
 test: setup ## the gate: everything but the slow tests
 	$(BIN)/pytest -m 'not slow'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from karrow.errors import ConfigError
 from karrow.spark.pipeline.definition import AT_LEAST_ONCE, TOPIC
 from karrow.spark.pipeline.settings import (
     letter_options,
@@ -43,6 +44,7 @@ def check_options(definition: Definition, graph: Graph) -> None:
     for sink in definition.sinks.values():
         if sink.kind == TOPIC:
             _check_sink(sink, graph)
+    _check_groups(definition, graph)
 
 
 def unchecked(definition: Definition, *, asked: bool) -> tuple[str, ...]:
@@ -56,6 +58,17 @@ def unchecked(definition: Definition, *, asked: bool) -> tuple[str, ...]:
     if not asked:
         found.append("topics and brokers, which were not asked")
     return tuple(found)
+
+
+def _check_groups(definition: Definition, graph: Graph) -> None:
+    """Every query reads for itself, and a group can only say where one of them is."""
+    if len(graph.sinks) + len(graph.dead_letters) == 1:
+        return
+    for source in definition.sources.values():
+        for setting in source.options:
+            if setting.name.lower() == "commitgroup":
+                hint = "only a pipeline with one sink, and without dead_letter, can commit"
+                raise ConfigError(f"{setting.where} would be shared by several queries", hint=hint)
 
 
 def _check_source(source: Source) -> None:

@@ -29,14 +29,14 @@ def parsed(records: DataFrame, schema: StructType) -> DataFrame:
     """Records with two more columns: the row, and whether it is bad."""
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
     with_bad = StructType([*schema.fields]).add(BAD, StringType())
-    text = f.col(TEXT)
+    text, trimmed = f.col(TEXT), _trimmed()
     # try_parse_json too reads only the first value of a text; an array it reads to its end.
     alone = f.expr(f"try_parse_json(concat('[', {TEXT}, ']'))").isNotNull()
     bad = (
         text.isNull()
         | ~f.expr(f"is_valid_utf8({TEXT})")
-        | ~f.ltrim(text).startswith("{")
-        | ~f.rtrim(text).endswith("}")
+        | ~trimmed.startswith("{")
+        | ~trimmed.endswith("}")
         | f.col(ROW)[BAD].isNotNull()
         | f.when(text.rlike(_TWO_OBJECTS), ~alone).otherwise(f.lit(False))
     )
@@ -88,7 +88,7 @@ def why(schema: StructType) -> Column:
     found = (
         f.when(text.isNull(), "the record has no value")
         .when(~f.expr(f"is_valid_utf8({TEXT})"), "the value is not UTF-8")
-        .when(~alone | ~f.ltrim(text).startswith("{"), "the value is not one JSON object")
+        .when(~alone | ~_trimmed().startswith("{"), "the value is not one JSON object")
     )
     for field in schema.fields:
         given = f.get_json_object(text, f"$['{field.name}']").isNotNull()
@@ -97,6 +97,11 @@ def why(schema: StructType) -> Column:
         if not field.nullable:
             found = found.when(row[field.name].isNull(), f"{field.name} is missing")
     return found.otherwise("the value does not fit the schema")
+
+
+def _trimmed() -> Column:
+    """The text without what JSON takes for space."""
+    return f.btrim(f.col(TEXT), f.lit(" \t\r\n"))
 
 
 def _header(name: str, value: Column) -> Column:

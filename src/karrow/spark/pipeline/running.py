@@ -5,6 +5,9 @@ Rules:
   sink.
 - Stopping is safe at any time, since every query goes on from its checkpoint; it waits for
   transactions, so that readers of committed data need not.
+- Queries begin one after the other: each starts a process of Python for its source, and Spark gives
+  up on one that has not answered within ten seconds. On a machine that is busy it is tried again;
+  nothing has happened until then.
 - Spark tells of a failure when the query has ended, and of its last batch a moment later.
 """
 
@@ -31,6 +34,9 @@ __all__ = ["PipelineFailed", "Running", "View"]
 # How long a batch inside a transaction may take to finish when the pipeline is stopped.
 GRACE = 20.0
 LOOK_EVERY = 0.25
+# How long a query may take to begin before the next one is started beside it.
+BEGIN = 15.0
+ATTEMPTS = 6
 
 News = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -73,7 +79,7 @@ class Running:
         self._trackers = {flow.name: Tracker(flow.name, self._began) for flow in flows}
         try:
             for flow in flows:
-                self._queries[flow.name] = flow.start(once=once)
+                self._begin(flow, once=once)
         except BaseException:
             self.stop()
             raise
@@ -159,6 +165,18 @@ class Running:
             self._spark.close()
         return self._ended
 
+    def _begin(self, flow: Flow, *, once: bool) -> None:
+        """Start a query, and wait until it has its source; whether it failed is seen later."""
+        for _ in range(ATTEMPTS):
+            query = self._queries[flow.name] = flow.start(once=once)
+            deadline = time.monotonic() + BEGIN
+            while query.isActive and time.monotonic() < deadline:
+                if not query.status["message"].startswith(_BEGINNING):
+                    return
+                time.sleep(0.05)
+            if query.isActive or _NO_ANSWER not in str(query.exception()):
+                return
+
     def _news(self) -> News:
         now = time.monotonic()
         return {
@@ -174,6 +192,8 @@ class Running:
         return Summary(self.name, time.monotonic() - self._began, how, queries)
 
 
+_BEGINNING = ("Initializing", "Getting offsets")
+_NO_ANSWER = "Python worker failed to connect back"
 _RAISED = ("Error", "Exception", "Failed", "Ended")
 _FOREIGN = ("org.apache.", "java.", "pyspark.", "py4j.", "Caused by")
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from karrow.errors import ConfigError
@@ -75,7 +76,13 @@ def _started(
     for key, value in all_settings.items():
         builder = builder.config(key, value)
     with deaf_to_interrupts(), _stderr_into(log):
-        return builder.getOrCreate()
+        try:
+            return builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            if error.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            hint = "it needs Java 17 or newer; `java -version` tells"
+            raise ConfigError("Spark did not start", hint=hint) from None
 
 
 @contextmanager
