@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -265,7 +266,7 @@ def test_a_task_that_is_killed_ends_at_once(embedded: tuple[Source, karrow.Broke
         context.setJobGroup("doomed", "waits for a broker that does not answer", True)
         try:
             source.read().collect()
-        except PySparkException as error:
+        except (Py4JJavaError, PySparkException) as error:
             outcome.append(error)
 
     thread = threading.Thread(target=run)
