@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from karrow.errors import ConfigError, StateError
+from karrow.spark.writing import driver
 from karrow.spark.writing.columns import Columns
 from karrow.spark.writing.parcel import Parcel, packed
 from karrow.spark.writing.producers import producer
@@ -66,12 +67,10 @@ class Sink:
         terms = self.terms()
         if terms.exactly_once is None:
             return
-        from karrow.spark.writing.driver import commit
-
         parcels = [message for message in messages if isinstance(message, Parcel)]
         if len(parcels) != len(messages):
             raise StateError(f"{len(messages) - len(parcels)} tasks have sent no rows to commit")
-        commit(terms, terms.exactly_once, parcels, batch)
+        driver.commit(terms, terms.exactly_once, parcels, batch)
 
 
 def _query() -> str:
