@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,9 @@ from karrow.spark.writing.terms import Terms
 if TYPE_CHECKING:
     from karrow.spark.pipeline.definition import Definition, Sink, Source
     from karrow.spark.pipeline.graph import Graph
+    from karrow.spark.pipeline.table import Setting
 
-__all__ = ["Checked", "check_options", "unchecked"]
+__all__ = ["Checked", "check_environment", "check_options", "unchecked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +49,26 @@ def check_options(definition: Definition, graph: Graph) -> None:
     _check_groups(definition, graph)
 
 
+def check_environment(definition: Definition) -> None:
+    """Raise for the first value that is to stand in the environment and does not."""
+    for setting in _settings(definition):
+        _ = setting.value
+
+
 def unchecked(definition: Definition, *, asked: bool) -> tuple[str, ...]:
     """What was left out: values that are elsewhere, and brokers that were not asked."""
-    settings = [*definition.spark]
-    parts: list[Source | Sink] = [*definition.sources.values(), *definition.sinks.values()]
-    for part in parts:
-        settings += (*part.kafka, *part.options)
-    missing = sorted({setting.raw for setting in unread(settings)})
+    missing = sorted({setting.raw for setting in unread(_settings(definition))})
     found = [f"{name} is not set here, nor what it is for" for name in missing]
     if not asked:
         found.append("topics and brokers, which were not asked")
     return tuple(found)
+
+
+def _settings(definition: Definition) -> Iterator[Setting]:
+    yield from definition.spark
+    parts: list[Source | Sink] = [*definition.sources.values(), *definition.sinks.values()]
+    for part in parts:
+        yield from (*part.kafka, *part.options)
 
 
 def _check_groups(definition: Definition, graph: Graph) -> None:

@@ -124,7 +124,11 @@ def _selected(definition: Definition, step: Step, spark: SparkSession) -> DataFr
 
 def _called(definition: Definition, step: Step, graph: Graph) -> DataFrame:
     function = functions.load(step, definition.folder)
-    made = function(*(graph.tables[name] for name in step.inputs))
+    try:
+        made = function(*(graph.tables[name] for name in step.inputs))
+    except Exception as error:  # whatever a user's function raises
+        what = f"{type(error).__name__}: {_first_line(error)}"
+        raise ConfigError(f"{step.where} function raised {what}") from error
     if not isinstance(made, DataFrame):
         raise ConfigError(f"{step.where} function gave {made!r}, and no DataFrame")
     return made
@@ -176,7 +180,8 @@ def _no_column(name: str, rows: DataFrame) -> str:
     return f"names no column {name!r}; {hint}"
 
 
-def _first_line(error: PySparkException) -> str:
-    """Spark's own words, without its plan and its place in the text."""
-    lines = [line.strip() for line in str(error.getMessage() or error).splitlines()]
+def _first_line(error: Exception) -> str:
+    """The first of its words; Spark's go on with its plan and the place in the text."""
+    told = error.getMessage() if isinstance(error, PySparkException) else None
+    lines = [line.strip() for line in str(told or error).splitlines()]
     return next((line for line in lines if line), type(error).__name__)

@@ -118,6 +118,7 @@ class Pipeline:
         what it says on stderr goes into the file ``log``. With ``once`` queries end when they have
         what is there now.
         """
+        checks.check_environment(self.definition)
         with ExitStack() as stack:
             opened = session.opened(self.definition, spark, master, log)
             flows = self._flows(stack.enter_context(opened))

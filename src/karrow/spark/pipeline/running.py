@@ -192,7 +192,7 @@ class Running:
         return Summary(self.name, time.monotonic() - self._began, how, queries)
 
 
-_BEGINNING = ("Initializing", "Getting offsets")
+_BEGINNING = ("Initializing", "Getting offsets", "Terminated")
 _NO_ANSWER = "Python worker failed to connect back"
 _RAISED = ("Error", "Exception", "Failed", "Ended")
 _FOREIGN = ("org.apache.", "java.", "pyspark.", "py4j.", "Caused by")
