@@ -207,6 +207,12 @@ class Driver:
         self.process.kill()
         self.process.wait()
 
+    def reaches(self, flag: Path) -> None:
+        """Wait until it waits at the point of that flag."""
+        seen = flag.with_suffix(".seen")
+        wait_for(lambda: seen.exists() or self.process.poll() is not None, "point not reached")
+        assert seen.exists(), self.log()[-3000:]
+
     def ended(self, limit: float = LIMIT) -> int:
         """Wait for its end; how it ended."""
         return self.process.wait(limit)

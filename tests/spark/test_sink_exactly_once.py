@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import karrow
 from karrow.records import partition_for
 from tests.brokers import KafkaCluster
-from tests.spark.once import Case, Driver, committed, frame, wait_for
+from tests.spark.once import Case, Driver, committed, frame
 
 # Transactions of version 2, and of version 1.
 BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
@@ -132,37 +132,37 @@ def test_a_batch_write_is_refused_with_the_reason(spark: SparkSession, newest: D
 
 # ---- processes that die
 
-# Where, and whether the process of the sink dies at that point or the whole driver, while the
-# process of the sink goes on as if nothing had happened.
+# Where, in which batch if it matters, and whether the process of the sink dies at that point or the
+# whole driver, while the process of the sink goes on as if nothing had happened.
 DEATHS = (
     ("open-claimed", "sink"),
     ("opened", "driver"),
-    ("prepared", "sink"),
-    ("written", "driver"),
-    ("checked", "sink"),
-    ("stored", "driver"),
-    ("stored", "sink"),
-    ("ended", "driver"),
-    ("ended", "sink"),
-    ("committed", "driver"),
-    ("committed", "sink"),
+    ("prepared@1", "sink"),
+    ("written@2", "driver"),
+    ("checked@3", "sink"),
+    ("stored@4", "driver"),
+    ("stored@5", "sink"),
+    ("ended@6", "driver"),
+    ("ended@7", "sink"),
+    ("committed@8", "driver"),
+    ("committed@9", "sink"),
 )
 
 
 @LONG
 @BOTH
 def test_every_batch_is_written_once_whoever_dies_wherever(case: Driven) -> None:
-    case.add(len(DEATHS) + 1)
-    for batch, (point, who) in enumerate(DEATHS):
+    case.add(11)
+    for point, who in DEATHS:
         flag = case.flag()
         if who == "sink":
-            with case.program(f"{point}@{batch}:{flag}") as driver:
+            with case.program(f"{point}:{flag}") as driver:
                 assert driver.ended() != 0
                 assert flag.exists(), driver.log()[-3000:]
             continue
         flag.touch()
-        with case.program(f"wait={point}@{batch}:{flag}") as driver:
-            wait_for(flag.with_suffix(".seen").exists, f"{point} was not reached")
+        with case.program(f"wait={point}:{flag}") as driver:
+            driver.reaches(flag)
         flag.unlink()  # what is left of it, if anything is, goes on
     with case.program() as driver:
         driver.succeeded()
@@ -171,12 +171,12 @@ def test_every_batch_is_written_once_whoever_dies_wherever(case: Driven) -> None
 
 @LONG
 @BOTH
-def test_a_driver_that_was_replaced_cannot_commit(case: Driven, tmp_path: Path) -> None:
+def test_a_driver_that_was_replaced_cannot_commit(case: Driven) -> None:
     case.add(3)
     flag = case.flag()
     flag.touch()
     with case.program(f"wait=stored@1:{flag}") as first:
-        wait_for(flag.with_suffix(".seen").exists, "the first driver did not get that far")
+        first.reaches(flag)
         with case.program() as second:
             second.succeeded()
         flag.unlink()
