@@ -70,13 +70,13 @@ class Query:
     """A streaming query that notes what every micro-batch brought."""
 
     running: StreamingQuery
-    batches: list[tuple[int, list[Span]]]
+    batches: list[list[Span]]
     rows: list[tuple[Any, ...]]
 
     @property
-    def done(self) -> list[tuple[int, list[Span]]]:
-        """Its micro-batches with rows, by their numbers. Those without are Spark's own business."""
-        return [(number, read) for number, read in self.batches if read]
+    def done(self) -> list[list[Span]]:
+        """Its micro-batches with rows. Karrow has an empty one first, to have its start noted."""
+        return [read for read in self.batches if read]
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Pair:
         """What micro-batches read, the same with both."""
         same(self.theirs.rows, self.ours.rows)
         same(self.theirs.done, self.ours.done)
-        return [read for _, read in self.ours.done]
+        return self.ours.done
 
 
 @dataclass
@@ -139,13 +139,13 @@ class Both:
 
     def start(self, connector: str, name: str, trigger: Mapping[str, Any], **options: Any) -> Query:
         """Start a query; one that had that name goes on where it was."""
-        batches: list[tuple[int, list[Span]]] = []
+        batches: list[list[Span]] = []
         rows: list[tuple[Any, ...]] = []
 
-        def note(batch: DataFrame, number: int) -> None:
+        def note(batch: DataFrame, _: int) -> None:
             found = with_task(batch).collect()
             rows.extend(in_order(found))
-            batches.append((number, spans(found)))
+            batches.append(spans(found))
 
         frame = self.spark.readStream.format(connector).options(**self._options(options)).load()
         writer = frame.writeStream.foreachBatch(note).trigger(**trigger)

@@ -80,7 +80,8 @@ def test_assigned_partitions_and_patterns(both: Both, topics: Filled) -> None:
 @pytest.mark.gate
 def test_micro_batches_are_split_alike(both: Both, topics: Filled) -> None:
     options = {"subscribe": f"{topics.orders},{topics.empty}", "startingOffsets": "earliest"}
-    for splits in ({"minPartitions": 9}, {"maxRecordsPerPartition": 64}):
+    limits: list[dict[str, Any]] = [{"minPartitions": 9}, {"maxRecordsPerPartition": 64}]
+    for splits in limits:
         (batch,) = both.drain(**options, **splits)
         assert len(batch) > len(SIZES)
     # Empty partitions do not count in streams, as they do in batch queries.
@@ -128,7 +129,7 @@ def test_partitions_and_topics_that_came_between_runs(both: Both, kafka: KafkaCl
     options = {"subscribePattern": f"{family}[.].*", "maxOffsetsPerTrigger": 4}
     assert both.drain("grown", **options) == []  # from the end, where the first run began
     with karrow.Admin(both.bootstrap) as admin:
-        admin.create_partitions(topic, 3)
+        admin.create_partitions({topic: 3})
     other = new_topic(kafka, f"{family}.b", 2)
     for name, partition in ((topic, 0), (topic, 2), (other, 1)):
         put(both.bootstrap, name, partition, range(5))
@@ -150,7 +151,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
         put(both.bootstrap, topic, 0, range(4))
         pair.settle()
         with karrow.Admin(both.bootstrap) as admin:
-            admin.create_partitions(topic, 2)
+            admin.create_partitions({topic: 2})
         eventually(lambda: kafka.leader(topic, 1) != -1)
         put(both.bootstrap, topic, 1, range(6))
         pair.settle()
@@ -178,7 +179,7 @@ def test_batches_wait_for_the_least_and_not_too_long(both: Both, kafka: KafkaClu
 
 def test_the_longest_delay_ends_the_waiting(both: Both, kafka: KafkaCluster) -> None:
     topic = new_topic(kafka)
-    options = {"minOffsetsPerTrigger": 1000, "maxTriggerDelay": "3s"}
+    options: dict[str, Any] = {"minOffsetsPerTrigger": 1000, "maxTriggerDelay": "3s"}
     with both.running(subscribe=topic, startingOffsets="earliest", **options) as pair:
         pair.settle()
         put(both.bootstrap, topic, 0, range(5))

@@ -89,6 +89,13 @@ class Place:
             )
         return cls("times", name, time=time, or_latest=strategy != "error")
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it is the same place when it is looked for again, after more has come."""
+        if self.kind == "offsets":
+            return LATEST not in self.offsets.values()
+        return self.kind == "earliest"
+
     def check_names(self, partitions: Iterable[TopicPartition]) -> None:
         """Refuse what does not speak of exactly the partitions that are read."""
         named = set(self.offsets or self.times)

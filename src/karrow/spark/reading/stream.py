@@ -6,6 +6,9 @@ thing at a time: where to begin, how far to go, the ranges in between. Rules:
   repeated is the same.
 - What is lost is said when a batch is planned, before any of it is read.
 - With Trigger.AvailableNow the end is what was there when the query began.
+- Spark writes down where a stream is with its first batch, not before. So one that begins where it
+  could not begin again, at the end of a topic say, has a first batch even if that is empty: else
+  what comes before a restart would be passed over.
 """
 
 from __future__ import annotations
@@ -154,7 +157,8 @@ class _Stream:
             if self._target is None and self._delay.holds_back(begins, ends):
                 return None
             ends = await self._limited(planning, begins, ends)
-        if not added and ends == begun.offsets:
+        is_written_down = not begun.is_initial or self.settings.start.is_lasting
+        if is_written_down and not added and ends == begun.offsets:
             return None
         return Offsets(ends, there.ids, begins if begun.is_initial else added)
 
