@@ -217,7 +217,7 @@ def test_transaction_that_times_out_is_written_again_or_stops(
     threading.Timer(15.0, hold.unlink).start()
     with orders(f"wait=task-done@1:{hold}"):
         try:
-            case.run(spark, transaction_timeout=1.0)
+            case.run(spark, transaction_timeout=6.0)
         except PySparkException as error:
             assert case.kafka.version.startswith("3.")
             assert "restart" in str(error)  # noqa: PT017

@@ -1,4 +1,4 @@
-"""Drivers that are killed, with SIGKILL, at every step: whatever is left, each row is there once."""
+"""Drivers that are killed, with SIGKILL, at every step: in the end each row is there once."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ POINTS = (
     "raise=written,fence-looked",
     "raise=written,fenced",
 )
+pytestmark = pytest.mark.timeout(3600)
 TASK_POINTS = ("task-begun", "task-wrote", "task-done")
 
 
@@ -116,7 +117,7 @@ def test_driver_that_stood_still_is_too_late(case: Case) -> None:
 @BOTH
 def test_any_schedule_of_deaths_leaves_every_row_once(case: Case) -> None:
     seed = int(os.environ.get("KARROW_SEED") or random.randrange(1 << 32))
-    print(f"KARROW_SEED={seed}")
+    print(f"KARROW_SEED={seed}")  # noqa: T201 - what pytest shows of a failure
     chance = random.Random(seed)
     case.add(12, rows=200)
     for _ in range(8):
