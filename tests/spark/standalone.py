@@ -104,6 +104,7 @@ class Standalone:
                     "PYSPARK_PYTHON": sys.executable,
                     "SPARK_HOME": str(JARS.parent),
                     "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_LOCAL_DIRS": str(self._folder / "local"),
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
