@@ -1,4 +1,4 @@
-"""Executors that are lost, on a standalone cluster, and shuffles that are: each row is there once."""
+"""Executors and shuffles that are lost, on a standalone cluster too: each row is there once."""
 
 from __future__ import annotations
 
