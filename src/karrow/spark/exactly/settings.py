@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from pyspark import cloudpickle
+
 from karrow.config import ClientConfig, ProducerConfig
 from karrow.errors import ConfigError
 from karrow.records._hash import PARTITIONERS
@@ -36,6 +38,7 @@ class Settings:
         self._options = dict(options)
         self._config: ProducerConfig | None = None
         self.sink_id = _checked_id(sink_id)
+        _check_travels(self._options)
         _check(self.config)
 
     @property
@@ -90,6 +93,19 @@ def _checked_id(sink_id: object) -> str:
             "restart, and of no other query",
         )
     return sink_id
+
+
+def _check_travels(options: Mapping[str, Any]) -> None:
+    """Tasks get the options pickled, and secrets do not pickle."""
+    for name, value in options.items():
+        try:
+            cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001 - whatever it is made of
+            raise ConfigError(
+                f"{name} cannot be sent to the tasks",
+                hint="give credentials='environment' or credentials='module:function', which each "
+                "process asks for itself, or Kafka's own names behind 'kafka.'",
+            ) from None
 
 
 def _check(config: ProducerConfig) -> None:

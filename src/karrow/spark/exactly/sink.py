@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, Row
+    from pyspark.sql.streaming import StreamingQueryManager
 
     from karrow.aio.producing.coordinator_calls import Identity
     from karrow.config.bootstrap import Servers
@@ -163,9 +164,7 @@ class ExactlyOnce:
         if self._renewal is not None:
             self._renewal.stop()
         streams = frame.sparkSession.streams
-        self._renewal = Renewal(
-            self._batches, lambda: any(query.id == run.query for query in streams.active)
-        )
+        self._renewal = Renewal(self._batches, lambda: _is_active(streams, run))
         self._known = run
 
     # ---- an attempt
@@ -243,6 +242,14 @@ def _run(context: SparkContext) -> Run:
             hint="frame.writeStream.foreachBatch(karrow.spark.exactly_once(...))",
         )
     return Run(query, run)
+
+
+def _is_active(streams: StreamingQueryManager, run: Run) -> bool:
+    """Whether a run goes on; asked by a thread that may outlive Spark."""
+    try:
+        return any(query.runId == run.run for query in streams.active)
+    except Exception:  # noqa: BLE001 - Spark has ended
+        return False
 
 
 def _slots(context: SparkContext, wanted: int) -> int:
