@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, Row
-    from pyspark.sql.streaming import StreamingQueryManager
+    from pyspark.sql.streaming.query import StreamingQueryManager
 
     from karrow.aio.producing.coordinator_calls import Identity
     from karrow.config.bootstrap import Servers
