@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 THEIRS, OURS = "kafka", "karrow"
 FORMATS = (THEIRS, OURS)
-PATIENCE = 60
+PATIENCE = 120
 
 # Spark's connector tries thrice before it refuses, and has the broker wait at ends of partitions.
 QUICK = {

@@ -55,7 +55,10 @@ _ARROW = [
     pa.field("timestampType", pa.int32()),
 ]
 # What Java says of a record that has no time.
-_NO_TIME = pa.scalar(-1000, pa.timestamp("us", "UTC"))
+_NO_TIME_US = -1000
+
+# To make a value of its own from one of Python's, Arrow imports pandas, which takes longer than all
+# other imports of a worker. So nothing here does that before it must.
 
 
 def source_schema(options: Mapping[str, str]) -> StructType:
@@ -82,7 +85,8 @@ class Columns:
         found = pa.record_batch(decoded)
         arrays = found.columns
         if arrays[_TIMESTAMP].null_count:
-            arrays[_TIMESTAMP] = arrays[_TIMESTAMP].fill_null(_NO_TIME)
+            no_time = pa.scalar(_NO_TIME_US, self.schema.field(_TIMESTAMP).type)
+            arrays[_TIMESTAMP] = arrays[_TIMESTAMP].fill_null(no_time)
         arrays[_TIMESTAMP_TYPE] = arrays[_TIMESTAMP_TYPE].cast(pa.int32())
         if self._with_headers:
             arrays[_HEADER] = _without_empty(cast("pa.ListArray", arrays[_HEADER]))
@@ -108,7 +112,8 @@ def _rows_before(offsets: pa.Array, end: int) -> int:
 
 def _without_empty(headers: pa.ListArray) -> pa.ListArray:
     """Records without headers have null there, as Spark's own connector says it."""
-    empty = pc.equal(headers.value_lengths(), 0)
+    begins, ends = headers.offsets[:-1], headers.offsets[1:]
+    empty = pc.equal(begins, ends)
     if not pc.any(empty).as_py():
         return headers
     return pa.ListArray.from_arrays(headers.offsets, headers.values, type=headers.type, mask=empty)
