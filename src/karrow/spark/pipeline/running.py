@@ -6,14 +6,15 @@ Rules:
 - Stopping is safe at any time, since every query goes on from its checkpoint; it waits for
   transactions, so that readers of committed data need not.
 - Queries begin one after the other: each starts a process of Python for its source, and Spark gives
-  up on one that has not answered within ten seconds. On a machine that is busy it is tried again;
-  nothing has happened until then.
+  up on one that has not answered within ten seconds. On a machine that is busy the query is started
+  again, which is as safe as any restart.
 - Spark tells of a failure when the query has ended, and of its last batch a moment later.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -74,12 +75,15 @@ class Running:
         self._flows = flows
         self._spark = spark
         self._began = time.monotonic()
+        self._once = once
         self._ended: Summary | None = None
+        self._attempts: Counter[str] = Counter()
+        self._is_over = False
         self._queries: dict[str, StreamingQuery] = {}
         self._trackers = {flow.name: Tracker(flow.name, self._began) for flow in flows}
         try:
             for flow in flows:
-                self._begin(flow, once=once)
+                self._begin(flow)
         except BaseException:
             self.stop()
             raise
@@ -102,27 +106,30 @@ class Running:
 
     @property
     def active(self) -> bool:
-        """Whether any query runs."""
-        return self._ended is None and any(query.isActive for query in self._queries.values())
+        """Whether any query ran when it was last looked at."""
+        return not self._is_over
 
     def look(self) -> News:
         """Take in what Spark tells; raises PipelineFailed if a query has failed."""
+        if self._ended is not None:
+            return {}
+        ended = {name: query for name, query in self._queries.items() if not query.isActive}
         news = self._news()
-        for name, query in self._queries.items():
-            if not query.isActive and (error := query.exception()) is not None:
-                where = next(flow.where for flow in self._flows if flow.name == name)
-                self.stop()
-                raise PipelineFailed(f"{where} {told(str(error))}", query=name) from error
+        self._is_over = len(ended) == len(self._queries)
+        for name, query in ended.items():
+            if (error := query.exception()) is not None:
+                self._ended_with(name, error)
+                self._is_over = False
         return news
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until all queries have ended by themselves; False when time is up before that."""
         until = None if timeout is None else time.monotonic() + timeout
-        while self.active and (until is None or time.monotonic() < until):
+        while True:
             self.look()
+            if not self.active or (until is not None and time.monotonic() >= until):
+                return not self.active
             time.sleep(LOOK_EVERY)
-        self.look()
-        return not self.active
 
     def watch(self, view: View | None, wish: StopWish) -> Summary:
         """Show what happens until all queries have ended, or somebody wishes them to; then stop."""
@@ -132,7 +139,6 @@ class Running:
         try:
             while self.active and not wish.wait(LOOK_EVERY):
                 self._show(view)
-            self._show(view)
             summary = self.stop()
         finally:
             if view is not None:
@@ -160,22 +166,31 @@ class Running:
             for query in self._queries.values():
                 query.stop()
             self._news()
-            self._ended = self._summary(how)
         finally:
+            # Also when somebody has no patience: what is left ends with Spark.
+            self._ended = self._summary(how)
+            self._is_over = True
             self._spark.close()
         return self._ended
 
-    def _begin(self, flow: Flow, *, once: bool) -> None:
+    def _begin(self, flow: Flow) -> None:
         """Start a query, and wait until it has its source; whether it failed is seen later."""
-        for _ in range(ATTEMPTS):
-            query = self._queries[flow.name] = flow.start(once=once)
-            deadline = time.monotonic() + BEGIN
-            while query.isActive and time.monotonic() < deadline:
-                if not query.status["message"].startswith(_BEGINNING):
-                    return
-                time.sleep(0.05)
-            if query.isActive or _NO_ANSWER not in str(query.exception()):
+        query = self._queries[flow.name] = flow.start(once=self._once)
+        deadline = time.monotonic() + BEGIN
+        while query.isActive and time.monotonic() < deadline:
+            if not query.status["message"].startswith(_BEGINNING):
                 return
+            time.sleep(0.05)
+
+    def _ended_with(self, name: str, error: Exception) -> None:
+        """A query has failed: begin it again if it had no chance, else stop all and raise."""
+        flow = next(flow for flow in self._flows if flow.name == name)
+        self._attempts[name] += 1
+        if _NO_ANSWER in str(error) and self._attempts[name] < ATTEMPTS:
+            self._begin(flow)
+            return
+        self.stop()
+        raise PipelineFailed(f"{flow.where} {told(str(error))}", query=name) from error
 
     def _news(self) -> News:
         now = time.monotonic()
