@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 THEIRS, OURS = "kafka", "karrow"
 FORMATS = (THEIRS, OURS)
@@ -59,6 +61,16 @@ def same(theirs: Any, ours: Any) -> None:
         for index, (one, other) in enumerate(itertools.zip_longest(theirs, ours)):
             assert one == other, f"[{index}] {THEIRS}: {one}, {OURS}: {other}"
     assert theirs == ours, f"{THEIRS}: {theirs}, {OURS}: {ours}"
+
+
+def started(writer: DataStreamWriter) -> StreamingQuery:
+    """A query whose source is there; a busy machine may need more than Spark's ten seconds."""
+    while True:
+        query = writer.start()
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(0.02)
+        if "worker failed to connect back" not in str(query.exception()):
+            return query
 
 
 def with_task(frame: DataFrame) -> DataFrame:
@@ -150,7 +162,8 @@ class Both:
         frame = self.spark.readStream.format(connector).options(**self._options(options)).load()
         writer = frame.writeStream.foreachBatch(note).trigger(**trigger)
         place = self.folder / f"{name}-{connector}"
-        return Query(writer.option("checkpointLocation", str(place)).start(), batches, rows)
+        running = started(writer.option("checkpointLocation", str(place)))
+        return Query(running, batches, rows)
 
     @contextmanager
     def running(self, name: str | None = None, **options: Any) -> Iterator[Pair]:

@@ -37,4 +37,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def both(spark: SparkSession, kafka: KafkaCluster, tmp_path: Path) -> Both:
     """The same program with both connectors on one broker."""
+    if not sessions.connector():
+        pytest.skip("Spark's own connector cannot be had for this Spark")
     return Both(spark, kafka.bootstrap(), tmp_path)
