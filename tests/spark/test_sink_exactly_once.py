@@ -16,7 +16,7 @@ from tests.spark.once import Case, Driver, committed, frame
 
 # Transactions of version 2, and of version 1.
 BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
-LONG = pytest.mark.timeout(900)
+LONG = pytest.mark.timeout(1800)
 
 
 class Driven(Case):
