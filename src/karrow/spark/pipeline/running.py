@@ -5,9 +5,9 @@ Rules:
   sink.
 - Stopping is safe at any time, since every query goes on from its checkpoint; it waits for
   transactions, so that readers of committed data need not.
-- Queries begin one after the other: each starts a process of Python for its source, and Spark gives
-  up on one that has not answered within ten seconds. On a machine that is busy the query is started
-  again, which is as safe as any restart.
+- A query starts a process of Python for its source, and Spark gives up on one that has not answered
+  within ten seconds. On a machine that is busy the query is started again, which is as safe as any
+  restart. All start at once, since nothing is as busy as a query in its first batch.
 - Spark tells of a failure when the query has ended, and of its last batch a moment later.
 """
 
@@ -35,8 +35,6 @@ __all__ = ["PipelineFailed", "Running", "View"]
 # How long a batch inside a transaction may take to finish when the pipeline is stopped.
 GRACE = 20.0
 LOOK_EVERY = 0.25
-# How long a query may take to begin before the next one is started beside it.
-BEGIN = 15.0
 ATTEMPTS = 6
 
 News = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -83,7 +81,7 @@ class Running:
         self._trackers = {flow.name: Tracker(flow.name, self._began) for flow in flows}
         try:
             for flow in flows:
-                self._begin(flow)
+                self._queries[flow.name] = flow.start(once=once)
         except BaseException:
             self.stop()
             raise
@@ -173,21 +171,12 @@ class Running:
             self._spark.close()
         return self._ended
 
-    def _begin(self, flow: Flow) -> None:
-        """Start a query, and wait until it has its source; whether it failed is seen later."""
-        query = self._queries[flow.name] = flow.start(once=self._once)
-        deadline = time.monotonic() + BEGIN
-        while query.isActive and time.monotonic() < deadline:
-            if not query.status["message"].startswith(_BEGINNING):
-                return
-            time.sleep(0.05)
-
     def _ended_with(self, name: str, error: Exception) -> None:
         """A query has failed: begin it again if it had no chance, else stop all and raise."""
         flow = next(flow for flow in self._flows if flow.name == name)
         self._attempts[name] += 1
         if _NO_ANSWER in str(error) and self._attempts[name] < ATTEMPTS:
-            self._begin(flow)
+            self._queries[name] = flow.start(once=self._once)
             return
         self.stop()
         raise PipelineFailed(f"{flow.where} {told(str(error))}", query=name) from error
@@ -207,7 +196,6 @@ class Running:
         return Summary(self.name, time.monotonic() - self._began, how, queries)
 
 
-_BEGINNING = ("Initializing", "Getting offsets", "Terminated")
 _NO_ANSWER = "Python worker failed to connect back"
 _RAISED = ("Error", "Exception", "Failed", "Ended")
 _FOREIGN = ("org.apache.", "java.", "pyspark.", "py4j.", "Caused by")
