@@ -40,13 +40,17 @@ class KarrowDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         from karrow.spark.reading.batch import batch_reader
+        from karrow.spark.reading.schema import check_schema
 
+        check_schema(schema, self.options)
         return batch_reader(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
+        from karrow.spark.reading.schema import check_schema
         from karrow.spark.reading.stream import StreamReader
 
+        check_schema(schema, self.options)
         return StreamReader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

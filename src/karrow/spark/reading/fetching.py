@@ -11,12 +11,15 @@ Rules:
   answer says nothing.
 - Retriable errors, leaders that move among them, are retried as in every call. Without any progress
   for the time of a call, the range fails.
+- A replica that is nearer (KIP-392) is asked while it answers with data; whatever else it says, the
+  leader is asked.
 - An offset that is gone is the caller's to decide: see loss.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karrow.aio.calls.base import Calls, Reply, Request
@@ -26,6 +29,7 @@ from karrow.errors import KarrowError, OffsetOutOfRange, RequestTimeout, error_f
 from karrow.records import RecordReader
 from karrow.records._header import run_of
 from karrow.types import Node, TopicPartition
+from karrow.types.numbers import number_or_none
 
 if TYPE_CHECKING:
     from karrow.config import FetchConfig
@@ -53,6 +57,8 @@ class Answer(NamedTuple):
     bound: int
     aborted: list[tuple[int, int]] | None
     is_throttled: bool
+    # Only what the leader of a partition says of its end is to be believed.
+    is_from_leader: bool
 
 
 class Fetching(Calls):
@@ -72,6 +78,7 @@ class Fetching(Calls):
         self.partition = partition
         self.end = end
         self._topic_id_then = topic_id
+        self._replica: int | None = None
         self._level = isolation_level(config.isolation)
         self._bytes_per_offset: float | None = None
 
@@ -85,7 +92,8 @@ class Fetching(Calls):
             if answer.data is not None:
                 self._measure(answer)
                 return answer
-            silent = 0 if answer.is_throttled or answer.bound < self.end else silent + 1
+            is_silent = answer.is_from_leader and not answer.is_throttled
+            silent = silent + 1 if is_silent and answer.bound >= self.end else 0
             if silent > 1:
                 return answer._replace(next_offset=self.end)
             if clock() > deadline:
@@ -107,6 +115,17 @@ class Fetching(Calls):
         return self._bytes_per_offset or 0.0
 
     async def _fetched(self, offset: int, size: int) -> Answer:
+        replica, self._replica = self._replica, None
+        if replica is not None:
+            with contextlib.suppress(KarrowError):
+                answer = await self._call_fetch(offset, size, Node.id(replica), retries=0)
+                self._replica = None if answer.data is None else replica
+                return answer._replace(is_from_leader=False)
+        return await self._call_fetch(offset, size, Node.leader(*self.partition))
+
+    async def _call_fetch(
+        self, offset: int, size: int, to: Node, *, retries: int | None = None
+    ) -> Answer:
         topic, partition = self.partition
 
         def body(version: int, _connection: Connection) -> dict[str, Any]:
@@ -124,13 +143,13 @@ class Fetching(Calls):
 
         request = Request(
             "Fetch",
-            Node.leader(topic, partition),
+            to,
             body,
             limit=self._config.request_timeout + self._config.max_wait,
             topics=(topic,),
             ids_since=FIRST_WITH_TOPIC_IDS,
         )
-        return await self._call(request, lambda reply: self._answer(reply, offset))
+        return await self._call(request, lambda reply: self._answer(reply, offset), retries=retries)
 
     def _check_topic(self) -> None:
         then, now = self._topic_id_then, self._cluster.cache.topic_id(self.partition.topic)
@@ -146,10 +165,11 @@ class Fetching(Calls):
         throttled = message.throttle_time_ms > 0
         item = next((item for one in message.responses for item in one.partitions), None)
         if item is None:
-            return Answer(offset, None, offset, -1, None, is_throttled=True)
+            return Answer(offset, None, offset, -1, None, is_throttled=True, is_from_leader=True)
         if error := error_for(item.error_code, offset=offset, **context):
             self._follow(self.partition, item, message.node_endpoints)
             raise error
+        self._replica = number_or_none(item.preferred_read_replica)
         bound = item.last_stable_offset if self._level else item.high_watermark
         data = memoryview(item.records) if item.records else None
         after, size, _ = run_of(data) if data is not None else (None, 0, 0)
@@ -163,6 +183,7 @@ class Fetching(Calls):
             bound,
             aborted if self._level else None,
             is_throttled=throttled,
+            is_from_leader=self._replica is None,
         )
 
     def reader(self, answer: Answer) -> RecordReader:

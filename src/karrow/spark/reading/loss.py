@@ -17,7 +17,7 @@ from karrow.errors import KarrowError
 if TYPE_CHECKING:
     from karrow.types import TopicPartition
 
-__all__ = ["DataLoss", "Verdict", "report"]
+__all__ = ["Cause", "DataLoss", "Verdict", "report"]
 
 _log = logging.getLogger(__name__)
 

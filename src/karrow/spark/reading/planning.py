@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Planning"]
 
+SAMPLES_AT_ONCE = 4
+
 
 class Planning:
     """The questions of one query."""
@@ -119,7 +121,12 @@ class Planning:
         """About how many bytes of Kafka's log an offset takes, seen where each range begins."""
         wanted = [one for one, begin in begins.items() if begin < ends.get(one, begin)]
         config, cluster = self._settings.config, self._client.cluster
-        found = await asyncio.gather(
-            *(Fetching(config, cluster, one, ends[one]).sample(begins[one]) for one in wanted)
-        )
+        # A fetch has a connection for itself.
+        few = asyncio.Semaphore(SAMPLES_AT_ONCE)
+
+        async def sampled(one: TopicPartition) -> float:
+            async with few:
+                return await Fetching(config, cluster, one, ends[one]).sample(begins[one])
+
+        found = await asyncio.gather(*map(sampled, wanted))
         return dict(zip(wanted, found, strict=True))

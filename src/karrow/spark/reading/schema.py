@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from karrow.errors import ConfigError
 from karrow.spark import options as spark_options
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from karrow.records._export import RecordColumns
 
-__all__ = ["INCLUDE_HEADERS", "Columns", "source_schema"]
+__all__ = ["INCLUDE_HEADERS", "Columns", "check_schema", "source_schema"]
 
 INCLUDE_HEADERS = "includeHeaders"
 
@@ -64,6 +65,16 @@ _NO_TIME_US = -1000
 def source_schema(options: Mapping[str, str]) -> StructType:
     """The columns that a query gets, before anything is asked of Kafka."""
     return schema(with_headers=spark_options.flag(options, INCLUDE_HEADERS, default=False))
+
+
+def check_schema(given: StructType, options: Mapping[str, str]) -> None:
+    """Refuse columns that somebody has made up: they are always the same."""
+    own = source_schema(options)
+    if [(one.name, one.dataType) for one in given] != [(one.name, one.dataType) for one in own]:
+        raise ConfigError(
+            f"the source has columns of its own: {', '.join(own.names)}",
+            hint="leave out schema(...), and select or cast them after load()",
+        )
 
 
 def schema(*, with_headers: bool) -> StructType:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from karrow.errors import OffsetOutOfRange, RemoteProtocolError
+from karrow.errors import OffsetOutOfRange, RemoteProtocolError, UnknownTopicOrPartition
 from karrow.spark import pool
 from karrow.spark.reading import places
 from karrow.spark.reading.fetching import Answer, Fetching, RecreatedTopic
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from karrow.spark.reading.loss import Cause
     from karrow.spark.reading.ranges import Range
     from karrow.spark.reading.settings import Settings
 
@@ -90,10 +91,16 @@ class _Reading:
         except OffsetOutOfRange:
             self._position = self._client.run(self._after_loss())
         except RecreatedTopic as error:
-            lost = Verdict(self._where, self._position, self._fetching.end, "recreated", str(error))
-            report(lost, fails=self._settings.fails_on_loss)
-            self._position = self._fetching.end
+            self._lose_rest("recreated", str(error))
+        except UnknownTopicOrPartition as error:
+            self._lose_rest("deleted", str(error))
         return None
+
+    def _lose_rest(self, cause: Cause, detail: str) -> None:
+        start, end = self._position, self._fetching.end
+        verdict = Verdict(self._where, start, end, cause, detail)
+        report(verdict, fails=self._settings.fails_on_loss)
+        self._position = end
 
     async def _after_loss(self) -> int:
         """Where to go on behind a gap that retention has made, or that never was."""
