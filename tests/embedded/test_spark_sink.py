@@ -67,7 +67,10 @@ def writer(broker: karrow.Broker, columns: str = "key value", **options: str) ->
     """A writer as it is in a task, after its way from the driver."""
     schema = StructType([StructField(name, TYPES[name]) for name in columns.split()])
     given = CaseInsensitiveDict({"kafka.bootstrap.servers": broker.bootstrap, **options})
+    here = set(producers.kept)
     made = BatchWriter(given, schema, overwrite=False)
+    for config in set(producers.kept) - here:  # those of the driver
+        producers.kept.pop(config).close(timeout=0)
     shipped: BatchWriter = pickle.loads(pickle.dumps(made))
     return shipped
 
@@ -223,6 +226,7 @@ def test_tasks_of_a_process_share_a_producer(broker: karrow.Broker) -> None:
 
 def test_a_closed_producer_is_replaced(broker: karrow.Broker) -> None:
     made = writer(broker, topic="orders")
+    made.write(batches([{"key": "k", "value": "v"}]))
     for producer in list(producers.kept.values()):
         producer.close()
     assert made.write(batches([{"key": "k", "value": "v"}])) == Written(1)
@@ -230,6 +234,7 @@ def test_a_closed_producer_is_replaced(broker: karrow.Broker) -> None:
 
 def test_rows_of_a_task_that_is_no_more_are_given_up(broker: karrow.Broker) -> None:
     made = writer(broker, topic="orders")
+    made.write(batches([{"key": "k", "value": "v"}]))
     producer = next(iter(producers.kept.values()))
     fault = broker.delay("Produce", seconds=30)
     left = producer.send_arrow("orders", pa.table({"value": ["left"]}))

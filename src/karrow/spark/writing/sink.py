@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 QUERY_ID = "sql.streaming.queryId"
+# How long a topic is looked for; whoever has mistyped an address waits for this.
+LOOK_UP = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,9 @@ class Sink:
         terms = self.terms()
         self._columns = Columns(schema, terms.topic)
         if terms.topic is not None:
-            producer(terms.config).partitions_for(terms.topic)  # memory tells after the first time
+            limit = min(terms.config.call_timeout, LOOK_UP)
+            finder = producer(terms.config.replace(api_timeout=limit))
+            finder.partitions_for(terms.topic)  # memory tells after the first time
 
     def terms(self) -> Terms:
         """What the options say."""
