@@ -6,4 +6,4 @@ same for all.
 
 from __future__ import annotations
 
-NAMES = ("records", "wire", "requests", "broker", "produce", "consume")
+NAMES = ("records", "wire", "requests", "broker", "produce", "consume", "spark")

@@ -1,4 +1,4 @@
-"""The main job in small: orders go through Kafka and come back as Arrow columns.
+"""Orders go through Kafka and come back as Arrow columns; demo.py is the main job.
 
 It runs on the embedded broker, or on the one whose address is given: ``orders.py HOST:PORT``.
 """

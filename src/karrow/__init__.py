@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from karrow import errors as errors
     from karrow import events as events
     from karrow import records as records
+    from karrow import spark as spark
     from karrow import types as types
     from karrow import wire as wire
     from karrow.aio._delivery import Delivery as Delivery
@@ -210,12 +211,13 @@ __all__ = [
     "retry",
     "run_group",
     "sasl",
+    "spark",
     "start_consumer",
     "types",
     "wire",
 ]
 
-_ROOMS = frozenset({"config", "errors", "events", "records", "types", "wire"})
+_ROOMS = frozenset({"config", "errors", "events", "records", "spark", "types", "wire"})
 # Public names that are not values of karrow.types.
 _HOMES = {
     "Admin": "karrow.sync.admin",

@@ -66,6 +66,8 @@ EventName = Literal[
     "worker.crash",
     "worker.stuck",
     "worker.end",
+    "sink.retry",
+    "stream.progress",
 ]
 CloseReason = Literal[
     "remote_closed",
@@ -161,6 +163,8 @@ _SINGLES: dict[EventName, tuple[str, ...]] = {
     "worker.crash": ("client_id", "group", "topic", "partition", "callback", *_WHY),
     "worker.stuck": ("client_id", "group", "topic", "partition", "callback"),
     "worker.end": ("client_id", "group", "reason", "detail", "error"),
+    "sink.retry": ("sink_id", "batch", *_WHY),
+    "stream.progress": ("query", "query_id", "batch", "source", "behind"),
 }
 _PHASES = ("start", "stop", "exception")
 _NAMES: tuple[str, ...] = (

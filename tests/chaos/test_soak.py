@@ -70,7 +70,7 @@ def test_memory_is_flat_while_groups_change(kind: str) -> None:
     sent = [0]
     with Broker(heartbeat_interval=0.1) as broker, karrow.Admin(broker.bootstrap) as admin:
         # Or the broker, which is in the same process, would grow.
-        limits = {"retention.bytes": "2000000", "segment.bytes": "1000000"}
+        limits = {"retention.bytes": str(4 << 20), "segment.bytes": str(1 << 20)}
         admin.create_topic(TOPIC, partitions=PARTITIONS, config=limits)
 
         def write() -> None:

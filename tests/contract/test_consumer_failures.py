@@ -358,6 +358,19 @@ def test_stopped_process_hands_out_and_commits_nothing_of_others(
     kafka: KafkaCluster, kind: str
 ) -> None:
     """Row 11: SIGSTOP past the session: no delivery, no commit, and the loss is told."""
+    stop_past_the_session(kafka, kind, KINDS["eager"])
+
+
+@pytest.mark.slow
+def test_stopped_process_of_a_served_group_hands_out_and_commits_nothing_of_others(
+    new_kafka: NewKafka,
+) -> None:
+    """Row 11: where the broker says how long a session is."""
+    kafka = new_kafka(properties={"group.consumer.session.timeout.ms": "3000"})
+    stop_past_the_session(kafka, "served", KINDS["served"])
+
+
+def stop_past_the_session(kafka: KafkaCluster, kind: str, other_kind: dict[str, Any]) -> None:
     topic, group = kafka.create_topic(partitions=2), new_group()
     fill(kafka.bootstrap(), topic, range(20), 2)
     command = [sys.executable, "-W", "error", "-c", STOPPED, kafka.bootstrap(), topic, group, kind]
@@ -367,7 +380,7 @@ def test_stopped_process_hands_out_and_commits_nothing_of_others(
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGSTOP)
-        options = {**QUICK, **KINDS["eager"], "group": group, "auto_commit": False}
+        options = {**QUICK, **other_kind, "group": group, "auto_commit": False}
         with karrow.Consumer(kafka.bootstrap(), topic, **options) as other:
             assert places(take(other, 40)) == everything(20, 2)
             other.commit()

@@ -74,10 +74,14 @@ def test_sessions_are_renewed_while_requests_go_on(kafka: KafkaCluster) -> None:
         run(main())
     opened = Counter(event.name for event in seen if event.name == "connection.start")
     assert opened == {"connection.start": len(mechanisms)}
-    renewed = Counter(event.fields["mechanism"] for event in seen if event.name == "auth.stop")
+    begun, renewed = (
+        Counter(event.fields["mechanism"] for event in seen if event.name == name)
+        for name in ("auth.start", "auth.stop")
+    )
     assert set(renewed) == {sasl.name for sasl in mechanisms}
     assert min(renewed.values()) >= RENEWALS  # the first time included
-    assert len(tokens) == renewed["OAUTHBEARER"]  # a token of its own for each
+    # A token of its own for each; one may have been under way at the end.
+    assert renewed["OAUTHBEARER"] <= len(tokens) <= begun["OAUTHBEARER"]
 
 
 def test_rotated_credential_is_refused_at_the_next_renewal(kafka: KafkaCluster) -> None:

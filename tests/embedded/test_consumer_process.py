@@ -275,10 +275,9 @@ way = sys.argv[2]
 told = []
 consumer = karrow.Consumer(
     sys.argv[1], "topic", group=f"group-{way}", start="earliest", max_wait=0.05, auto_commit=False,
-    session_timeout=6.0, heartbeat_interval=0.3, max_poll_records=3,
+    session_timeout=6.0, heartbeat_interval=0.3, max_poll_records=3, assignors="range",
     on_assigned=lambda _: told.append("assigned"), on_revoked=lambda _: told.append("revoked"),
     on_lost=lambda _: told.append("lost"),
-    **({"protocol": "consumer"} if way == "served" else {"assignors": "range"}),
 )
 def records():
     if way == "iterate":
@@ -308,7 +307,7 @@ consumer.pause()
 seen = []
 end = time.monotonic() + 2
 while time.monotonic() < end and told[-1] != "assigned" or len(told) < 3:
-    if way in ("poll", "served"):
+    if way == "poll":
         seen += next(found)
     else:
         seen += [(one.partition, one.offset) for one in consumer.poll(0.05)]
@@ -318,11 +317,9 @@ consumer.close()
 """
 
 
-@pytest.mark.parametrize("ways", [["poll", "iterate", "batches"]], ids=["classic"])
-def test_stopped_process_hands_out_and_commits_nothing_of_others(
-    broker: Broker, ways: list[str]
-) -> None:
+def test_stopped_process_hands_out_and_commits_nothing_of_others(broker: Broker) -> None:
     """Row 11: SIGSTOP past the session; another member has everything when it goes on."""
+    ways = ["poll", "iterate", "batches"]
     fill(broker, range(COUNT))
     processes = {way: script(broker, STOPPED, way) for way in ways}
     others: dict[str, karrow.Consumer] = {}

@@ -1,4 +1,4 @@
-"""One Spark session for all tests here. Those marked `gate` are part of the gate, the others slow."""
+"""One Spark session for all tests here. Those marked `gate` are in the gate, the others slow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from jars import JarError
 from pyspark.sql import SparkSession
 
+from tests.brokers import KafkaCluster
 from tests.spark import sessions
+from tests.spark.both import Both
 
 HERE = Path(__file__).parent
 
@@ -30,3 +32,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(str(error))
     yield made
     made.stop()
+
+
+@pytest.fixture
+def both(spark: SparkSession, kafka: KafkaCluster, tmp_path: Path) -> Both:
+    """The same program with both connectors on one broker."""
+    if not sessions.connector():
+        pytest.skip("Spark's own connector cannot be had for this Spark")
+    return Both(spark, kafka.bootstrap(), tmp_path)

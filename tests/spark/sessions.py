@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import jars
+import pyspark
 from pyspark.sql import SparkSession
 
+CONNECTOR_OF = "4.2.0"
 # Spark's own connector, without the parent pom, whose repository may not answer.
 CONNECTOR = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
@@ -28,7 +30,9 @@ SETTINGS = {
 
 
 def connector() -> list[Path]:
-    """The jars of Spark's own Kafka source and sink."""
+    """The jars of Spark's own Kafka source and sink, where they fit this Spark."""
+    if pyspark.__version__ != CONNECTOR_OF:
+        return []
     return [jars.jar(artifact) for artifact in CONNECTOR]
 
 

@@ -207,8 +207,8 @@ def _number_problem(setting: Setting, value: str) -> str | None:
     if "_" in value:
         return "not a number"  # but in Python
     if setting.low is not None and number < setting.low:
-        return f"value must be at least {setting.low:g}"
+        return f"value must be at least {setting.low:.16g}"
     if setting.high is not None and number > setting.high:
-        return f"value must be no more than {setting.high:g}"
+        return f"value must be no more than {setting.high:.16g}"
     limit = LARGEST if setting.kind == INT else FOREVER
     return None if abs(number) <= limit else "not a number of this type"

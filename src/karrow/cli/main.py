@@ -6,11 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from karrow.cli import broker
+from karrow.cli import broker, pipeline
 from karrow.errors import KarrowError
 from karrow.version import __version__
 
-COMMANDS = (broker,)
+COMMANDS = (broker, pipeline)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
+
+from karrow.spark.arriving import arrive
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 class KarrowDataSource(DataSource):
     """Kafka's topics as tables."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrive, (__name__, KarrowDataSource.__name__, self.options)
+
     @classmethod
     def name(cls) -> str:
         """What stands in ``format(...)``."""
@@ -34,14 +39,18 @@ class KarrowDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        from karrow.spark.reading.batch import BatchReader
+        from karrow.spark.reading.batch import batch_reader
+        from karrow.spark.reading.schema import check_schema
 
-        return BatchReader(self.options)
+        check_schema(schema, self.options)
+        return batch_reader(self.options)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
+        from karrow.spark.reading.schema import check_schema
         from karrow.spark.reading.stream import StreamReader
 
+        check_schema(schema, self.options)
         return StreamReader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -50,9 +59,7 @@ class KarrowDataSource(DataSource):
 
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(  # noqa: N802
-        self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For ``df.writeStream``."""
         from karrow.spark.writing.stream import StreamWriter
 

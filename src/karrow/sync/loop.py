@@ -37,7 +37,7 @@ class BackgroundLoop:
     """An event loop in a daemon thread."""
 
     def __init__(self) -> None:
-        self.loop = _new_event_loop()
+        self.loop = new_event_loop()
         self._thread = threading.Thread(target=self._main, name="karrow", daemon=True)
         self._thread.start()
 
@@ -120,7 +120,7 @@ async def _cancel_all() -> None:
         _, tasks = await asyncio.wait(tasks, timeout=EXIT_WAIT / (2 * INSISTING))
 
 
-def _new_event_loop() -> asyncio.AbstractEventLoop:
+def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop's where it is installed (the extra ``speed``), else asyncio's own."""
     if importlib.util.find_spec("uvloop") is None:
         return asyncio.new_event_loop()

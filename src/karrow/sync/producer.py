@@ -30,6 +30,7 @@ from karrow.sync.transaction import Transaction
 
 if TYPE_CHECKING:
     from karrow.aio._batch import Batch
+    from karrow.aio.client import AsyncClient
     from karrow.aio.producing.stats import ProducerStats
     from karrow.config import ProducerConfig, Servers
     from karrow.config.options import ProducerOptions
@@ -68,7 +69,7 @@ class Producer(BlockingSend):
     def _begin(self) -> None:
         bootstrap, config, options = self._arguments
         servers = bootstrap.twin if isinstance(bootstrap, Client) else bootstrap
-        self._twin = AsyncProducer(servers, config=config, **options)
+        self._twin = self._new_twin(servers, config, options)
         self.accumulator = self._twin.accumulator
         self._dispatcher = Dispatcher() if self._twin.config.callbacks == "thread" else None
         self.accumulator.callback_runner = (
@@ -76,6 +77,11 @@ class Producer(BlockingSend):
         )
         self._closed = False
         at_exit(_flush_all)
+
+    def _new_twin(
+        self, servers: Servers | AsyncClient | None, config: Any, options: dict[str, Any]
+    ) -> AsyncProducer:
+        return AsyncProducer(servers, config=config, **options)
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self.accumulator.is_forked:

@@ -44,7 +44,7 @@ from karrow.types import Node, TopicPartition
 if TYPE_CHECKING:
     from karrow.aio._accumulator import Accumulator, Partition
     from karrow.aio._batch import Batch
-    from karrow.aio.producing.transactions import Transactions
+    from karrow.aio.producing.settlement import Participation
     from karrow.config import ProducerConfig
     from karrow.net.cluster import Cluster
     from karrow.types import TopicMetadata
@@ -92,12 +92,12 @@ class Sender(Calls):
     # ---- life
 
     @property
-    def transactions(self) -> Transactions | None:
+    def transactions(self) -> Participation | None:
         """The transactions of a producer that has them."""
         return self.settlement.transactions
 
     @transactions.setter
-    def transactions(self, transactions: Transactions) -> None:
+    def transactions(self, transactions: Participation) -> None:
         self.settlement.transactions = transactions
 
     def start(self) -> None:

@@ -15,7 +15,7 @@ import contextlib
 import copy
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from karrow.aio.producing.answers import errors_of_records
 from karrow.errors import (
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from karrow.aio._accumulator import Accumulator
     from karrow.aio._batch import Batch
     from karrow.aio.producing.sequences import Sequences
-    from karrow.aio.producing.transactions import Transactions
     from karrow.config import ProducerConfig
     from karrow.net.cluster import Cluster
 
@@ -52,6 +51,23 @@ BY_BROKER = (
 )
 
 
+class Participation(Protocol):
+    """The transaction that batches belong to, as those see it who send and settle them."""
+
+    @property
+    def newest_produce(self) -> int | None:
+        """The newest Produce version for batches of this transaction."""
+
+    def may_send(self, topic: str, partition: int) -> bool:
+        """Whether a partition takes part; if not, it will soon, and the sender is woken then."""
+
+    def batch_failed(self, error: KarrowError) -> None:
+        """Take note that a batch failed for good; ``indefinite`` errors may have written it."""
+
+    def unresolved(self, error: KarrowError | None = None) -> None:
+        """Take note that a partition may get a batch that nobody waits for any more."""
+
+
 class Settlement:
     """Draws the conclusions from the answers to a producer's batches."""
 
@@ -63,7 +79,7 @@ class Settlement:
         sequences: Sequences,
         on_gap: Callable[[KarrowError], object],
     ) -> None:
-        self.transactions: Transactions | None = None
+        self.transactions: Participation | None = None
         self.retries = 0
         self._config = config
         self._cluster = cluster

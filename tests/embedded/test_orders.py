@@ -1,4 +1,4 @@
-"""What `make demo` runs."""
+"""The smaller example beside `make demo`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def run(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
-def test_the_demo_brings_everything_back() -> None:
+def test_the_example_brings_everything_back() -> None:
     assert "300,000 orders came back, and the totals agree" in run()
 
 
-def test_the_demo_runs_on_another_broker() -> None:
+def test_the_example_runs_on_another_broker() -> None:
     with karrow.Broker(3) as broker:
         assert "the totals agree" in run(broker.bootstrap)
         with karrow.Admin(broker.bootstrap) as admin:

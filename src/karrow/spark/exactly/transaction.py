@@ -1,0 +1,232 @@
+"""A transaction that many processes write in, and its owner: who opens it, ends it, and aborts it.
+
+Rules:
+- ``open`` is the only call that takes the transactional id from whoever has it (InitProducerId
+  without an identity), and a sink makes it once for each start of a query. So a driver that was
+  replaced can never take the id back.
+- The ledger is read after an identity was had, never before: InitProducerId has waited until the
+  transaction before was complete, and whoever could still change the ledger is fenced.
+- No writer is under way when ``end`` is called, and every row is acknowledged. Kafka answers EndTxn
+  before its markers are written, so that a late batch of the same epoch would be committed as well.
+- EndTxn is repeated, in the same direction and with the same identity, while no answer comes.
+- A transaction is aborted by ``fence``, by InitProducerId with the identity that it has, so that
+  nothing that is still under way can be written after it. EndTxn would let it (KAFKA-14053).
+- InitProducerId aborts what is open even for a producer that was replaced, and whose successor it
+  is that has it open. That does no harm to what is true, but to the successor's attempt; so the
+  coordinator is asked first who has it open.
+- Whatever is not known after a failure is for the ledger to say: ``fence`` reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from karrow.aio.calls.base import Reply, Request
+from karrow.aio.producing.coordinator_calls import (
+    IMPLICIT,
+    NOBODY,
+    CoordinatorCalls,
+    Identity,
+)
+from karrow.config import ClientConfig
+from karrow.errors import (
+    AuthorizationError,
+    ConfigError,
+    InvalidProducerEpoch,
+    InvalidTransactionTimeout,
+    KarrowError,
+    ProducerFenced,
+    RemoteProtocolError,
+    TransactionalIdNotFound,
+    UnsupportedVersion,
+    error_for,
+)
+from karrow.net.retry import is_commit_retriable
+from karrow.spark import pool
+from karrow.spark.exactly.crash import crash_point
+from karrow.sync.loop import run
+from karrow.types import CommittedOffset, GroupMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from karrow.aio.client import AsyncClient
+    from karrow.config.producer import ProducerConfig
+    from karrow.spark.exactly.ledger import Entry, Ledger
+    from karrow.types import TopicMetadata
+
+PREFIX = "karrow.sink."
+ONGOING = "Ongoing"
+# Answers that leave open who has a transaction open.
+UNKNOWN = (TransactionalIdNotFound, AuthorizationError)
+
+
+class SharedTransaction(CoordinatorCalls):
+    """The owner's side of a sink's transactions, one after the other.
+
+    ``who`` and ``version`` are what writers have to be told. Its coroutines belong to the loop of
+    ``client``, whose connections it shares.
+
+    Example::
+
+        transaction = SharedTransaction(client, config, ledger)
+        last = await transaction.open()
+        ...                                   # others write as transaction.who
+        await transaction.store(Entry(query, batch, rows))
+        await transaction.end()               # or, when anything failed: await transaction.fence()
+    """
+
+    def __init__(self, client: AsyncClient, config: ProducerConfig, ledger: Ledger) -> None:
+        super().__init__(config, client.cluster)
+        self.client = client
+        self.ledger = ledger
+        self.who = NOBODY
+        self.version = 1
+
+    async def open(self) -> Entry | None:
+        """Take the transactional id; gives the last batch that is committed."""
+        await self.ledger.prepare(self.client)
+        version = await self._transaction_version()
+        self.version = IMPLICIT if version >= IMPLICIT else 1
+        try:
+            self.who = await self._init_producer_id()
+        except InvalidTransactionTimeout:
+            raise ConfigError(
+                f"transaction_timeout={self._timeout:g} s is more than the broker allows",
+                hint="give transaction_timeout, or raise the broker's transaction.max.timeout.ms",
+            ) from None
+        crash_point("open-claimed")
+        return await self.ledger.read(self.client)
+
+    async def store(self, entry: Entry) -> None:
+        """Put the entry of a batch beside its rows."""
+        await self.ledger.write(self, entry)
+
+    async def end(self) -> None:
+        """Commit, and have a fresh identity after it; raises when that is not known to be done."""
+        after = await self._committed()
+        crash_point("ended")
+        self.who = after or await self._init_producer_id(self.who)
+
+    async def fence(self) -> Entry | None:
+        """Abort what is open, so that nothing of it can follow; gives the last committed batch."""
+        try:
+            is_open = await self._is_ours_open()
+            crash_point("fence-looked")
+            self.who = await self._fence_producer(self.who, is_open=is_open)
+        except (ProducerFenced, InvalidProducerEpoch) as error:
+            raise self._replaced() from error
+        crash_point("fenced")
+        return await self.ledger.read(self.client)
+
+    async def store_offset(self, group: str, where: TopicPartition, entry: CommittedOffset) -> None:
+        """Store an offset of a group when the transaction commits."""
+        is_implicit = self.version == IMPLICIT
+        if not is_implicit:
+            await self._add_group(self.who, group)
+        await self._commit_offsets(
+            self.who, {where: entry}, GroupMetadata(group), implicit=is_implicit
+        )
+
+    async def _committed(self) -> Identity | None:
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        is_implicit = self.version == IMPLICIT
+        while True:
+            try:
+                return await self._end_transaction(self.who, commit=True, implicit=is_implicit)
+            except KarrowError as error:
+                is_over = asyncio.get_running_loop().time() >= deadline
+                if is_over or not is_commit_retriable(error):
+                    raise
+
+    async def _is_ours_open(self) -> bool:
+        """Whether our transaction is open for sure; raises if it is another driver's."""
+        request = Request(
+            "DescribeTransactions",
+            self._to,
+            lambda *_: {"transactional_ids": [self.transactional_id]},
+        )
+        try:
+            state, holder = await self._call_alone(request, self._read_holder)
+        except UnsupportedVersion:
+            # Before 3.0: what checks the identity as well, and leaves a transaction open.
+            await self._add_group(self.who, self.ledger.name)
+            return True
+        except KarrowError as error:
+            if not isinstance(error, UNKNOWN):
+                raise
+            return False  # InitProducerId decides
+        if state == ONGOING and holder != self.who:
+            raise self._replaced()
+        return state == ONGOING
+
+    def _read_holder(self, reply: Reply) -> tuple[str, Identity]:
+        context = reply.context("DescribeTransactions")
+        for found in reply.message.transaction_states:
+            if found.transactional_id == self.transactional_id:
+                error = error_for(found.error_code, **context)
+                if error is not None:
+                    raise error
+                holder = Identity(found.producer_id, found.producer_epoch)
+                return found.transaction_state, holder
+        raise RemoteProtocolError("the answer does not speak of the transactional id", **context)
+
+    def _replaced(self) -> ProducerFenced:
+        return ProducerFenced(
+            f"another query, or another run of this one, has {self.transactional_id} now",
+            hint="one sink_id is for one query; after a time-out of the transaction restart it",
+        )
+
+
+def _count(topic: str, found: TopicMetadata | None) -> int:
+    if found is not None and found.partitions:
+        return len(found.partitions)
+    if found is not None and found.error is not None and not found.error.retriable:
+        raise found.error
+    raise ConfigError(f"topic {topic!r} does not exist", hint="create it first")
+
+
+class BlockingTransaction:
+    """The same without await, on the loop of this process."""
+
+    def __init__(self, config: ProducerConfig, ledger: Ledger) -> None:
+        self._client = pool.client(client_config(config))
+        self._twin = SharedTransaction(self._client.twin, config, ledger)
+
+    @property
+    def who(self) -> Identity:
+        """Who writes now."""
+        return self._twin.who
+
+    @property
+    def version(self) -> int:
+        """Which kind of transactions the cluster has."""
+        return self._twin.version
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions topics have now; raises for one that does not exist."""
+        names = sorted(topics)
+        said = self._client.metadata(names).topics
+        return {name: _count(name, said.get(name)) for name in names}
+
+    def open(self) -> Entry | None:
+        """Take the transactional id; gives the last batch that is committed."""
+        return run(self._twin.open(), "SharedTransaction")
+
+    def store(self, entry: Entry) -> None:
+        """Put the entry of a batch beside its rows."""
+        run(self._twin.store(entry), "SharedTransaction")
+
+    def end(self) -> None:
+        """Commit, and have a fresh identity after it; raises when that is not known to be done."""
+        run(self._twin.end(), "SharedTransaction")
+
+    def fence(self) -> Entry | None:
+        """Abort what is open, so that nothing of it can follow; gives the last committed batch."""
+        return run(self._twin.fence(), "SharedTransaction")
+
+
+def client_config(config: ProducerConfig) -> ClientConfig:
+    """The part of a producer's options that every client has."""
+    return ClientConfig(**{name: getattr(config, name) for name in ClientConfig.describe()})

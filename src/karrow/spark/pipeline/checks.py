@@ -1,0 +1,98 @@
+"""Everything that can be known of a pipeline before data moves, and what cannot be known here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from karrow.errors import ConfigError
+from karrow.spark.pipeline.definition import AT_LEAST_ONCE, TOPIC
+from karrow.spark.pipeline.settings import (
+    letter_options,
+    named,
+    sink_options,
+    source_options,
+    unread,
+)
+from karrow.spark.reading.settings import Settings
+from karrow.spark.writing.columns import Columns
+from karrow.spark.writing.terms import Terms
+
+if TYPE_CHECKING:
+    from karrow.spark.pipeline.definition import Definition, Sink, Source
+    from karrow.spark.pipeline.graph import Graph
+    from karrow.spark.pipeline.table import Setting
+
+__all__ = ["Checked", "check_environment", "check_options", "unchecked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A pipeline in which nothing wrong was found; ``unchecked`` is what nobody could look at."""
+
+    name: str
+    unchecked: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: nothing wrong was found"]
+        return "\n".join([*lines, *(f"  not checked: {one}" for one in self.unchecked)])
+
+
+def check_options(definition: Definition, graph: Graph) -> None:
+    """Read options and columns as the source and the sink will."""
+    for source in definition.sources.values():
+        _check_source(source)
+    for sink in definition.sinks.values():
+        if sink.kind == TOPIC:
+            _check_sink(sink, graph)
+    _check_groups(definition, graph)
+
+
+def check_environment(definition: Definition) -> None:
+    """Raise for the first value that is to stand in the environment and does not."""
+    for setting in _settings(definition):
+        _ = setting.value
+
+
+def unchecked(definition: Definition, *, asked: bool) -> tuple[str, ...]:
+    """What was left out: values that are elsewhere, and brokers that were not asked."""
+    missing = sorted({setting.raw for setting in unread(_settings(definition))})
+    found = [f"{name} is not set here, nor what it is for" for name in missing]
+    if not asked:
+        found.append("topics and brokers, which were not asked")
+    return tuple(found)
+
+
+def _settings(definition: Definition) -> Iterator[Setting]:
+    yield from definition.spark
+    parts: list[Source | Sink] = [*definition.sources.values(), *definition.sinks.values()]
+    for part in parts:
+        yield from (*part.kafka, *part.options)
+
+
+def _check_groups(definition: Definition, graph: Graph) -> None:
+    """Every query reads for itself, and a group can only say where one of them is."""
+    if len(graph.sinks) + len(graph.dead_letters) == 1:
+        return
+    for source in definition.sources.values():
+        for setting in source.options:
+            if setting.name.lower() == "commitgroup":
+                hint = "only a pipeline with one sink, and without dead_letter, can commit"
+                raise ConfigError(f"{setting.where} would be shared by several queries", hint=hint)
+
+
+def _check_source(source: Source) -> None:
+    if not unread((*source.kafka, *source.options)):
+        with named(source.where):
+            Settings.for_stream(source_options(source))
+    if source.dead_letter is not None and not unread(source.kafka):
+        with named(f"{source.where} dead_letter"):
+            Terms.read(letter_options(source, source.dead_letter))
+
+
+def _check_sink(sink: Sink, graph: Graph) -> None:
+    with named(sink.where):
+        Columns(graph.sinks[sink.name].schema, sink.topic)
+        if sink.delivery == AT_LEAST_ONCE and not unread((*sink.kafka, *sink.options)):
+            Terms.read(sink_options(sink))

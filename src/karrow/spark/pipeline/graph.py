@@ -1,0 +1,187 @@
+"""The tables of a pipeline as DataFrames, and everything Spark can say of them without data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
+
+from karrow.config.option import nearest
+from karrow.errors import ConfigError
+from karrow.spark.pipeline import functions, parsing
+from karrow.spark.pipeline.define import missing_table
+from karrow.spark.pipeline.definition import JSON, STOP, TOPIC
+from karrow.spark.pipeline.settings import source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+    from karrow.spark.pipeline.definition import Definition, Sink, Source, Step, Watermark
+
+__all__ = ["Graph", "build"]
+
+_NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
+
+
+@dataclass(slots=True)
+class Graph:
+    """Every table by name, the rows of every sink, and the bad rows of sources."""
+
+    tables: dict[str, DataFrame] = field(default_factory=dict)
+    sinks: dict[str, DataFrame] = field(default_factory=dict)
+    dead_letters: dict[str, DataFrame] = field(default_factory=dict)
+
+
+def build(definition: Definition, spark: SparkSession) -> Graph:
+    """Make all tables in a session; raises where names, schemas or SQL do not fit."""
+    graph = Graph()
+    for source in definition.sources.values():
+        _add(graph, source, _read(graph, source, spark))
+    for step in definition.steps.values():
+        made = _selected(definition, step, spark) if step.sql else _called(definition, step, graph)
+        _add(graph, step, made)
+    for sink in definition.sinks.values():
+        rows = graph.tables[sink.table]
+        graph.sinks[sink.name] = _records(sink, rows) if sink.kind == TOPIC else rows
+        _check_columns(sink, rows)
+        _check_mode(sink, graph.sinks[sink.name], spark)
+    return graph
+
+
+def _add(graph: Graph, part: Source | Step, rows: DataFrame) -> None:
+    if part.watermark is not None:
+        rows = _watermarked(rows, part.watermark, part.where)
+    rows.createOrReplaceTempView(part.name)
+    graph.tables[part.name] = rows
+
+
+# ---- sources
+
+
+def _read(graph: Graph, source: Source, spark: SparkSession) -> DataFrame:
+    options = source_options(source)
+    records = spark.readStream.format("karrow").options(**options).load()
+    if source.schema is None:
+        return records
+    schema = _schema(source)
+    rows = parsing.parsed(records, schema)
+    stop = source.bad_rows == STOP and source.dead_letter is None
+    if source.dead_letter is not None:
+        graph.dead_letters[source.name] = parsing.bad_rows(rows, schema)
+    return parsing.good_rows(rows, schema, stop=stop, kafka=source.kafka_column)
+
+
+def _schema(source: Source) -> StructType:
+    try:
+        found = StructType.fromDDL(source.schema or "")
+    except PySparkException as error:
+        hint = 'write it as in CREATE TABLE: "id BIGINT NOT NULL, amount DOUBLE"'
+        raise ConfigError(f"{source.where} schema {_first_line(error)}", hint=hint) from None
+    if not isinstance(found, StructType):
+        raise ConfigError(f"{source.where} schema has no columns")
+    names = [name.lower() for name in found.fieldNames()]
+    if source.kafka_column is not None:
+        names.append(source.kafka_column.lower())
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{source.where} schema has two columns {name!r}")
+    return found
+
+
+def _watermarked(rows: DataFrame, watermark: Watermark, where: str) -> DataFrame:
+    column = watermark.column
+    fields = {field.name: field.dataType for field in rows.schema.fields}
+    if column not in fields:
+        raise ConfigError(f"{where} watermark {_no_column(column, rows)}")
+    if not isinstance(fields[column], TimestampType):
+        kind = fields[column].simpleString()
+        raise ConfigError(f"{where} watermark column {column!r} is {kind}, and no timestamp")
+    return rows.withWatermark(column, watermark.delay)
+
+
+# ---- steps
+
+
+def _selected(definition: Definition, step: Step, spark: SparkSession) -> DataFrame:
+    try:
+        made = spark.sql(step.sql or "")
+    except AnalysisException as error:
+        if error.getCondition() == _NOT_FOUND:
+            name = (error.getMessageParameters() or {}).get("relationName", "").replace("`", "")
+            what = missing_table(definition, step, name)
+            raise ConfigError(f"{step.where} sql {what}") from None
+        raise ConfigError(f"{step.where} sql {_first_line(error)}") from None
+    except PySparkException as error:
+        raise ConfigError(f"{step.where} sql {_first_line(error)}") from None
+    if not made.columns:
+        raise ConfigError(f"{step.where} sql gives no table", hint="it has to be a SELECT")
+    return made
+
+
+def _called(definition: Definition, step: Step, graph: Graph) -> DataFrame:
+    function = functions.load(step, definition.folder)
+    try:
+        made = function(*(graph.tables[name] for name in step.inputs))
+    except Exception as error:  # whatever a user's function raises
+        what = f"{type(error).__name__}: {_first_line(error)}"
+        raise ConfigError(f"{step.where} function raised {what}") from error
+    if not isinstance(made, DataFrame):
+        raise ConfigError(f"{step.where} function gave {made!r}, and no DataFrame")
+    return made
+
+
+# ---- sinks
+
+
+def _records(sink: Sink, rows: DataFrame) -> DataFrame:
+    """Rows as records: their columns as they are, or all of them as one JSON object."""
+    if sink.format != JSON:
+        return rows
+    columns: list[Column] = []
+    if sink.key is not None:
+        if sink.key not in rows.columns:
+            raise ConfigError(f"{sink.where} key {_no_column(sink.key, rows)}")
+        kind = rows.schema[sink.key].dataType
+        key = rows[sink.key]
+        as_it_is = isinstance(kind, StringType | BinaryType)
+        columns.append((key if as_it_is else key.cast("string")).alias("key"))
+    columns.append(f.to_json(f.struct(*rows.columns)).alias("value"))
+    return rows.select(columns)
+
+
+def _check_columns(sink: Sink, rows: DataFrame) -> None:
+    if not rows.isStreaming:
+        raise ConfigError(f"{sink.where} from {sink.table!r} gives no stream")
+    for name in sink.partition_by:
+        if name not in rows.columns:
+            raise ConfigError(f"{sink.where} partition_by {_no_column(name, rows)}")
+
+
+def _check_mode(sink: Sink, rows: DataFrame, spark: SparkSession) -> None:
+    """What Spark would say when the query starts, when others may be running already."""
+    jvm = spark._jvm  # noqa: SLF001 - Spark has no other way to ask
+    if jvm is None:
+        return
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, sink.mode.capitalize())()
+    try:
+        checker.checkForStreaming(rows._jdf.queryExecution().analyzed(), mode)  # noqa: SLF001
+    except AnalysisException as error:
+        raise ConfigError(f"{sink.where} mode {sink.mode}: {_first_line(error)}") from None
+
+
+def _no_column(name: str, rows: DataFrame) -> str:
+    near = nearest(name, rows.columns)
+    hint = f"did you mean {near!r}?" if near else f"the columns are {', '.join(rows.columns)}"
+    return f"names no column {name!r}; {hint}"
+
+
+def _first_line(error: Exception) -> str:
+    """The first of its words; Spark's go on with its plan and the place in the text."""
+    told = error.getMessage() if isinstance(error, PySparkException) else None
+    lines = [line.strip() for line in str(told or error).splitlines()]
+    return next((line for line in lines if line), type(error).__name__)

@@ -1,0 +1,99 @@
+"""What sources and sinks say, in the options of ``format("karrow")``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from karrow.config.option import nearest
+from karrow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from karrow.spark.pipeline.definition import DeadLetter, Sink, Source
+    from karrow.spark.pipeline.table import Setting
+
+__all__ = [
+    "exactly_once_options",
+    "letter_options",
+    "named",
+    "sink_options",
+    "source_options",
+    "unread",
+]
+
+SERVERS = "kafka.bootstrap.servers"
+EXACTLY_ONCE_KEYS = ("ledger", "ledger_topic", "on_missing_ledger", "retries", "credentials")
+
+
+def source_options(source: Source) -> dict[str, str]:
+    """The options of a source; those whose value is not to be had here are left out."""
+    options = {SERVERS: source.bootstrap, "startingOffsets": source.start}
+    if source.pattern is not None:
+        options["subscribePattern"] = source.pattern
+    else:
+        options["subscribe"] = ",".join(source.topics)
+    keys = {SERVERS: "bootstrap", "startingOffsets": "start"}
+    keys |= dict.fromkeys(("subscribe", "subscribePattern", "assign"), "topic")
+    return options | _own(source.kafka, source.options, keys)
+
+
+def sink_options(sink: Sink) -> dict[str, str]:
+    """The options of a topic's sink."""
+    options = {SERVERS: sink.bootstrap}
+    if sink.topic is not None:
+        options["topic"] = sink.topic
+    keys = {SERVERS: "bootstrap", "topic": "topic", "delivery": "delivery", "sinkId": "sink_id"}
+    return options | _own(sink.kafka, sink.options, keys)
+
+
+def exactly_once_options(sink: Sink) -> dict[str, Any]:
+    """The keyword arguments of ``exactly_once`` among a sink's options."""
+    found: dict[str, Any] = {one.name: one.value for one in sink.kafka if one.known}
+    for setting in sink.options:
+        if setting.name not in EXACTLY_ONCE_KEYS:
+            near = nearest(setting.name, EXACTLY_ONCE_KEYS)
+            hint = (
+                f"did you mean {near!r}?" if near else f"there are {', '.join(EXACTLY_ONCE_KEYS)}"
+            )
+            raise ConfigError(f"{setting.where} is no option of exactly-once", hint=hint)
+        if setting.known:
+            found[setting.name] = _number(setting) if setting.name == "retries" else setting.value
+    return found
+
+
+def letter_options(source: Source, letter: DeadLetter) -> dict[str, str]:
+    """The options of a source's dead letters: its own connection, without how it reads."""
+    return {SERVERS: source.bootstrap, "topic": letter.topic} | _own(source.kafka, (), {})
+
+
+@contextmanager
+def named(where: str) -> Iterator[None]:
+    """What is raised inside begins with the place in the file."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{where} {error.message}", hint=error.hint) from None
+
+
+def unread(settings: Iterable[Setting]) -> list[Setting]:
+    """Those whose values are not to be had here."""
+    return [setting for setting in settings if not setting.known]
+
+
+def _number(setting: Setting) -> int:
+    if not setting.value.isdecimal():
+        raise ConfigError(f"{setting.where} has to be a whole number, not {setting.value!r}")
+    return int(setting.value)
+
+
+def _own(
+    kafka: Iterable[Setting], options: Iterable[Setting], keys: dict[str, str]
+) -> dict[str, str]:
+    lower = {name.lower(): key for name, key in keys.items()}
+    for setting in (*kafka, *options):
+        if setting.name.lower() in lower:
+            raise ConfigError(
+                f"{setting.where} has a key of its own", hint=f"{lower[setting.name.lower()]!r}"
+            )
+    return {setting.name: setting.value for setting in (*kafka, *options) if setting.known}

@@ -1,0 +1,211 @@
+"""A range of offsets out of one partition, fetch by fetch.
+
+Rules:
+- The range is exact: it begins at its first offset and ends in front of its last, however batches
+  lie; what was read beyond that is cut off.
+- The next fetch leaves as soon as the headers of an answer were walked, before anything is decoded,
+  and no further one until that is used up.
+- Offsets without records (markers of transactions, records of aborted ones, what compaction has
+  removed) are passed over. A range may end with such: an answer without data from a leader that has
+  offsets beyond the range ends it, if asking again brings the same. A throttled broker's empty
+  answer says nothing.
+- Retriable errors, leaders that move among them, are retried as in every call. Without any progress
+  for the time of a call, the range fails.
+- A replica that is nearer (KIP-392) is asked while it answers with data; whatever else it says, the
+  leader is asked.
+- An offset that is gone is the caller's to decide: see loss.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from karrow.aio.calls.base import Calls, Reply, Request
+from karrow.aio.calls.fetch import FIRST_WITH_TOPIC_IDS
+from karrow.aio.calls.offsets import isolation_level
+from karrow.errors import KarrowError, OffsetOutOfRange, RequestTimeout, error_for
+from karrow.records import RecordReader
+from karrow.records._header import run_of
+from karrow.types import Node, TopicPartition
+from karrow.types.numbers import number_or_none
+
+if TYPE_CHECKING:
+    from karrow.config import FetchConfig
+    from karrow.net.cluster import Cluster
+    from karrow.net.connection import Connection
+
+__all__ = ["Answer", "Fetching", "RecreatedTopic"]
+
+# How much more than expected is asked for, so that the last fetch of a range suffices.
+MARGIN = 1.1
+SMALLEST = 64 << 10
+SAMPLE_BYTES = 32 << 10
+
+
+class RecreatedTopic(KarrowError):
+    """The topic is not the one that the range was found in."""
+
+
+class Answer(NamedTuple):
+    """Data up to ``next_offset``, or none; ``bound`` is where what may be read ends."""
+
+    offset: int
+    data: memoryview | None
+    next_offset: int
+    bound: int
+    aborted: list[tuple[int, int]] | None
+    is_throttled: bool
+    # Only what the leader of a partition says of its end is to be believed.
+    is_from_leader: bool
+
+
+class Fetching(Calls):
+    """Fetches of one partition."""
+
+    _config: FetchConfig
+
+    def __init__(
+        self,
+        config: FetchConfig,
+        cluster: Cluster,
+        partition: TopicPartition,
+        end: int,
+        topic_id: str | None = None,
+    ) -> None:
+        super().__init__(config, cluster)
+        self.partition = partition
+        self.end = end
+        self._topic_id_then = topic_id
+        self._replica: int | None = None
+        self._level = isolation_level(config.isolation)
+        self._bytes_per_offset: float | None = None
+
+    async def fetch(self, offset: int) -> Answer:
+        """Data from an offset on; without any, the range has none left up to its end."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._config.call_timeout
+        silent = 0
+        while True:
+            answer = await self._fetched(offset, self._size(offset))
+            if answer.data is not None:
+                self._measure(answer)
+                return answer
+            is_silent = answer.is_from_leader and not answer.is_throttled
+            silent = silent + 1 if is_silent and answer.bound >= self.end else 0
+            if silent > 1:
+                return answer._replace(next_offset=self.end)
+            if clock() > deadline:
+                raise RequestTimeout(
+                    f"no data came for {self._config.call_timeout:.1f} s: the leader has offsets "
+                    f"up to {answer.bound}, and {self.end} was asked for",
+                    topic=self.partition.topic,
+                    partition=self.partition.partition,
+                    offset=offset,
+                )
+
+    async def sample(self, offset: int) -> float:
+        """About how many bytes an offset takes, by the first batches behind one; 0 if unknown."""
+        try:
+            answer = await self._fetched(offset, SAMPLE_BYTES)
+        except OffsetOutOfRange:
+            return 0.0
+        self._measure(answer)
+        return self._bytes_per_offset or 0.0
+
+    async def _fetched(self, offset: int, size: int) -> Answer:
+        replica, self._replica = self._replica, None
+        if replica is not None:
+            with contextlib.suppress(KarrowError):
+                answer = await self._call_fetch(offset, size, Node.id(replica), retries=0)
+                self._replica = None if answer.data is None else replica
+                return answer._replace(is_from_leader=False)
+        return await self._call_fetch(offset, size, Node.leader(*self.partition))
+
+    async def _call_fetch(
+        self, offset: int, size: int, to: Node, *, retries: int | None = None
+    ) -> Answer:
+        topic, partition = self.partition
+
+        def body(version: int, _connection: Connection) -> dict[str, Any]:
+            self._check_topic()
+            entry = self._topic(topic, version, FIRST_WITH_TOPIC_IDS, "topic")
+            part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": size}
+            return {
+                "max_wait_ms": round(self._config.max_wait * 1000),
+                "min_bytes": 1,
+                "max_bytes": size,
+                "isolation_level": self._level,
+                "topics": [{**entry, "partitions": [part]}],
+                "rack_id": self._config.rack or "",
+            }
+
+        request = Request(
+            "Fetch",
+            to,
+            body,
+            limit=self._config.request_timeout + self._config.max_wait,
+            topics=(topic,),
+            ids_since=FIRST_WITH_TOPIC_IDS,
+        )
+        return await self._call(request, lambda reply: self._answer(reply, offset), retries=retries)
+
+    def _check_topic(self) -> None:
+        then, now = self._topic_id_then, self._cluster.cache.topic_id(self.partition.topic)
+        if then is not None and now is not None and then != str(now):
+            raise RecreatedTopic(f"the topic has the id {now} now", topic=self.partition.topic)
+
+    def _answer(self, reply: Reply, offset: int) -> Answer:
+        topic, partition = self.partition
+        context = reply.context("Fetch", topic=topic, partition=partition)
+        message = reply.message
+        if error := error_for(message.error_code, **context):
+            raise error
+        throttled = message.throttle_time_ms > 0
+        item = next((item for one in message.responses for item in one.partitions), None)
+        if item is None:
+            return Answer(offset, None, offset, -1, None, is_throttled=True, is_from_leader=True)
+        if error := error_for(item.error_code, offset=offset, **context):
+            self._follow(self.partition, item, message.node_endpoints)
+            raise error
+        self._replica = number_or_none(item.preferred_read_replica)
+        bound = item.last_stable_offset if self._level else item.high_watermark
+        data = memoryview(item.records) if item.records else None
+        after, size, _ = run_of(data) if data is not None else (None, 0, 0)
+        if data is not None and after is not None:
+            data = data[:size]
+        aborted = [(one.producer_id, one.first_offset) for one in item.aborted_transactions or ()]
+        return Answer(
+            offset,
+            data,
+            offset if after is None else max(after, offset),
+            bound,
+            aborted if self._level else None,
+            is_throttled=throttled,
+            is_from_leader=self._replica is None,
+        )
+
+    def reader(self, answer: Answer) -> RecordReader:
+        """Decodes an answer's data."""
+        return RecordReader(
+            answer.data or b"",
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            from_offset=answer.offset,
+            aborted=answer.aborted,
+            check_crc=self._config.check_crcs,
+            max_decompressed_bytes=self._config.max_decompressed_bytes,
+        )
+
+    def _measure(self, answer: Answer) -> None:
+        if answer.data is not None and answer.next_offset > answer.offset:
+            self._bytes_per_offset = len(answer.data) / (answer.next_offset - answer.offset)
+
+    def _size(self, offset: int) -> int:
+        """How many bytes to ask for: what is left of the range, if that is less than a fetch."""
+        most = self._config.partition_max_bytes
+        if self._bytes_per_offset is None:
+            return most
+        left = (self.end - offset) * self._bytes_per_offset * MARGIN
+        return min(most, max(round(left), SMALLEST))

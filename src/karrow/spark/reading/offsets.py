@@ -1,0 +1,85 @@
+"""The offsets of a stream, as they stand in its checkpoint.
+
+The form is that of Spark's own connector, ``{"orders": {"0": 23, "1": 42}}``: the next offset of
+each partition. Beside it stands what that form cannot say, under names that no topic can have:
+
+- ``@ids``: the ids of the topics (KIP-516). A topic that was deleted and made anew has another one,
+  although it has the same name and may have offsets as high.
+- ``@from``: where partitions begin in the batch that ends here, if not where the batch before it
+  ended: all of them in the first batch, later those that were added. So a batch that is repeated
+  after a crash has the same range, even if ``latest`` or ``earliest`` would be elsewhere by then.
+- ``@initial``: nothing has been read yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from karrow.errors import StateError
+from karrow.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Offsets", "plain"]
+
+_IDS, _FROM, _INITIAL = "@ids", "@from", "@initial"
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The next offset of each partition, and what is known beside."""
+
+    offsets: Mapping[TopicPartition, int]
+    ids: Mapping[str, str] = field(default_factory=dict)
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    is_initial: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark writes it down; equal offsets give equal texts, since Spark compares those."""
+        found: dict[str, Any] = plain(self.offsets)
+        if self.ids:
+            found[_IDS] = dict(sorted(self.ids.items()))
+        if self.begins:
+            found[_FROM] = plain(self.begins)
+        if self.is_initial:
+            found[_INITIAL] = True
+        return found
+
+    @classmethod
+    def from_json(cls, read: Mapping[str, Any]) -> Offsets:
+        """What ``to_json`` has given, or Spark's own connector."""
+        try:
+            return cls(
+                _offsets({name: parts for name, parts in read.items() if name[0] != "@"}),
+                {str(topic): str(name) for topic, name in read.get(_IDS, {}).items()},
+                _offsets(read.get(_FROM, {})),
+                bool(read.get(_INITIAL)),
+            )
+        except (AttributeError, IndexError, TypeError, ValueError):
+            raise StateError(
+                f"the checkpoint has no offsets of Kafka: {str(read)[:200]}",
+                hint="is it the checkpoint of another source?",
+            ) from None
+
+    def is_other_topic(self, topic: str, other: Offsets) -> bool:
+        """Whether a topic of that name is not the one it was; without ids nobody can tell."""
+        mine, theirs = self.ids.get(topic), other.ids.get(topic)
+        return mine is not None and theirs is not None and mine != theirs
+
+
+def plain(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    """Offsets in the form of Spark's own connector."""
+    found: dict[str, dict[str, int]] = {}
+    for one in sorted(offsets):
+        found.setdefault(one.topic, {})[str(one.partition)] = offsets[one]
+    return found
+
+
+def _offsets(read: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(number)): int(offset)
+        for topic, parts in read.items()
+        for number, offset in parts.items()
+    }

@@ -1,0 +1,223 @@
+"""``spark.readStream``: where a stream is, how far its next batch goes, and what its tasks read.
+
+Spark keeps one of these for as long as a query runs, in a process of its own, and asks for one
+thing at a time: where to begin, how far to go, the ranges in between. Rules:
+- The ranges of a batch follow from its two offsets alone (offsets.py), so that a batch that is
+  repeated is the same.
+- What is lost is said when a batch is planned, before any of it is read.
+- With Trigger.AvailableNow the end is what was there when the query began.
+- Spark writes down where a stream is with its first batch, not before. So one that begins where it
+  could not begin again, at the end of a topic say, has a first batch even if that is empty: else
+  what comes before a restart would be passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from karrow.spark import pool
+from karrow.spark.arriving import arrive
+from karrow.spark.reading.groups import GroupCommits
+from karrow.spark.reading.limits import Delay, shared_bytes, shared_offsets
+from karrow.spark.reading.loss import Verdict, report
+from karrow.spark.reading.offsets import Offsets, plain
+from karrow.spark.reading.planning import Planning
+from karrow.spark.reading.ranges import Range
+from karrow.spark.reading.settings import Settings
+from karrow.spark.reading.task import read_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from karrow.aio.client import AsyncClient
+    from karrow.types import TopicPartition
+
+__all__ = ["StreamReader"]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What Spark asks about a stream, and sends to its tasks."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+        self._stream = _Stream(Settings.for_stream(self._options))
+
+    # Texts alone go to the tasks: a configuration has secrets, which do not pickle.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrive, (__name__, StreamReader.__name__, self._options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins."""
+        return self._stream.begin().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit that the options set, as Spark calls it; all of them count."""
+        limits = self._stream.settings.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember what is there now: the query ends with it."""
+        self._stream.end_with_what_is_there()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far the next batch goes; ``start`` itself if there is nothing for one."""
+        begun = Offsets.from_json(start)
+        if not begun.is_initial:
+            self._stream.commit(begun)
+        end = self._stream.advance(begun, is_limited=not isinstance(limit, ReadAllAvailable))
+        return start if end is None else end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What was there when it was last looked at, for the query's progress."""
+        return plain(self._stream.latest) or None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The ranges of a batch, each read by a task."""
+        return list(self._stream.ranges(Offsets.from_json(start), Offsets.from_json(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a range; in the task."""
+        if isinstance(partition, Range):
+            yield from read_range(self._stream.settings, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with everything in front of ``end``."""
+        self._stream.commit(Offsets.from_json(end))
+
+
+class _Stream:
+    """A stream between its batches."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.latest: Mapping[TopicPartition, int] = {}
+        self._delay = Delay(settings.limits)
+        self._commits = GroupCommits(settings.commit_group)
+        self._target: Offsets | None = None
+
+    def _client(self) -> pool.Inline:
+        return pool.inline(self.settings.config)
+
+    def begin(self) -> Offsets:
+        client = self._client()
+        return client.run(self._begin(client.client))
+
+    async def _begin(self, client: AsyncClient) -> Offsets:
+        planning = Planning(self.settings, client)
+        topics = await self.settings.topics.find(client)
+        starts = await planning.resolved(await planning.starts(topics.partitions))
+        return Offsets(starts, _texts(topics.ids), is_initial=True)
+
+    def end_with_what_is_there(self) -> None:
+        client = self._client()
+        self._target = client.run(self._available(client.client))
+
+    async def _available(self, client: AsyncClient) -> Offsets:
+        topics = await self.settings.topics.find(client, missing_ok=True)
+        latest = await Planning(self.settings, client).latest(topics.partitions)
+        return Offsets(latest, _texts(topics.ids))
+
+    def advance(self, begun: Offsets, *, is_limited: bool) -> Offsets | None:
+        """The end of the batch that begins there; None where there is nothing for one."""
+        client = self._client()
+        return client.run(self._advance(client.client, begun, is_limited=is_limited))
+
+    async def _advance(
+        self, client: AsyncClient, begun: Offsets, *, is_limited: bool
+    ) -> Offsets | None:
+        planning = Planning(self.settings, client)
+        there = self._target or await self._available(client)
+        self.latest = there.offsets
+        added = await planning.earliest(
+            one
+            for one in there.offsets
+            if one not in begun.offsets or begun.is_other_topic(one.topic, there)
+        )
+        begins = {**begun.offsets, **added}
+        ends = there.offsets
+        if is_limited:
+            if self._target is None and self._delay.holds_back(begins, ends):
+                return None
+            ends = await self._limited(planning, begins, ends)
+        is_written_down = not begun.is_initial or self.settings.start.is_lasting
+        if is_written_down and not added and ends == begun.offsets:
+            return None
+        return Offsets(ends, there.ids, begins if begun.is_initial else added)
+
+    async def _limited(
+        self,
+        planning: Planning,
+        begins: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> Mapping[TopicPartition, int]:
+        limits = self.settings.limits
+        if limits.max_offsets is not None:
+            ends = shared_offsets(limits.max_offsets, begins, ends)
+        if limits.max_bytes is not None:
+            sizes = await planning.sizes(begins, ends)
+            ends = shared_bytes(limits.max_bytes, begins, ends, sizes)
+        return ends
+
+    def ranges(self, begun: Offsets, ended: Offsets) -> list[Range]:
+        settings = self.settings
+        begins = _begins(begun, ended, fails=settings.fails_on_loss)
+        whole = [
+            Range(*one, begins[one], offset, ended.ids.get(one.topic))
+            for one, offset in ended.offsets.items()
+        ]
+        sizes: dict[TopicPartition, float] = {}
+        if settings.division.max_bytes is not None:
+            client = self._client()
+            planning = Planning(settings, client.client)
+            sizes = client.run(planning.sizes(begins, ended.offsets))
+        return settings.division.divided(whole, sizes)
+
+    def commit(self, done: Offsets) -> None:
+        self._commits.commit(self._client, done.offsets)
+
+
+def _texts(ids: Mapping[str, Any]) -> dict[str, str]:
+    return {topic: str(number) for topic, number in ids.items()}
+
+
+def _begins(begun: Offsets, ended: Offsets, *, fails: bool) -> dict[TopicPartition, int]:
+    """Where each partition of a batch begins, and what is lost between the batch before and it."""
+    for one, offset in begun.offsets.items():
+        if one not in ended.offsets and not begun.is_initial:
+            report(Verdict(one, offset, offset + 1, "deleted"), fails=fails)
+    found: dict[TopicPartition, int] = {}
+    for one, end in ended.offsets.items():
+        known = begun.offsets.get(one)
+        begin = ended.begins.get(one, end if known is None else known)
+        if not begun.is_initial and one in ended.begins:
+            _check_added(begun, one, begin, fails=fails)
+        if begin > end:
+            report(Verdict(one, end, begin, "beyond", f"it ends at {end}"), fails=fails)
+        found[one] = begin
+    return found
+
+
+def _check_added(begun: Offsets, one: TopicPartition, begin: int, *, fails: bool) -> None:
+    known = begun.offsets.get(one)
+    if known is not None:
+        report(Verdict(one, known, known + 1, "recreated"), fails=fails)
+    elif begin > 0:
+        report(Verdict(one, 0, begin, "late"), fails=fails)

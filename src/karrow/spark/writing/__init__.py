@@ -1,0 +1,1 @@
+"""The sink: rows of DataFrames into topics."""

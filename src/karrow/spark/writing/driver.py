@@ -1,0 +1,99 @@
+"""``delivery=exactly-once``: the driver writes each batch in one transaction, with its ledger.
+
+Rules:
+- Spark commits in a process beside the driver which it uses again and again. What is open is kept
+  there: a batch that follows the last one of this process goes on with it.
+- Any other batch opens the sink anew, as a new process does: it may be that Spark has used another
+  process meanwhile, that a batch is repeated, or that checkpoint and ledger do not agree. The
+  ledger tells, and nothing is written before it was read.
+- Rows are written task by task, in the order of tasks.
+- After an error nothing is kept, here or by Spark, which ends the process.
+- A query that has no rows for longer than the broker keeps offsets needs ``ledger=topic``: between
+  batches there is no process that could renew an entry.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from karrow.errors import StateError
+from karrow.spark import pool
+from karrow.spark.exactly.batches import Batches
+from karrow.spark.exactly.crash import crash_point
+from karrow.spark.exactly.ledger import new_ledger
+from karrow.spark.exactly.part import PartProducer
+from karrow.spark.exactly.transaction import BlockingTransaction
+from karrow.spark.writing.words import options_by_name
+
+if TYPE_CHECKING:
+    from karrow.aio.producing.coordinator_calls import Identity
+    from karrow.spark.writing.parcel import Parcel
+    from karrow.spark.writing.terms import ExactlyOnce, Terms
+
+kept: dict[Terms, DriverSink] = {}
+
+
+def commit(terms: Terms, once: ExactlyOnce, parcels: Sequence[Parcel], batch: int) -> None:
+    """Write a batch unless it is in."""
+    sink = kept.pop(terms, None)
+    with options_by_name():
+        if sink is None or sink.next_batch != batch:
+            sink = DriverSink(terms, once)
+        sink.commit(parcels, batch)
+    kept[terms] = sink
+
+
+class DriverSink:
+    """One sink, open in this process."""
+
+    def __init__(self, terms: Terms, once: ExactlyOnce) -> None:
+        self.next_batch: int | None = None
+        self._topic = terms.topic
+        self._settings = once.settings
+        self._run = str(uuid.uuid4())
+        ledger = new_ledger(once.ledger, once.sink_id, terms.topic, once.ledger_topic)
+        self._batches = Batches(
+            BlockingTransaction(once.settings.config, ledger),
+            sink_id=once.sink_id,
+            on_missing=once.on_missing,
+        )
+
+    def commit(self, parcels: Sequence[Parcel], batch: int) -> None:
+        """Write a batch unless it is in."""
+
+        def write(who: Identity, version: int) -> int:
+            crash_point("prepared")
+            rows = self._write(parcels, who, version)
+            crash_point("written")
+            return rows
+
+        self._batches.run(_query_of(parcels), self._run, batch, write)
+        self.next_batch = batch + 1
+
+    def _write(self, parcels: Sequence[Parcel], who: Identity, version: int) -> int:
+        part = PartProducer(
+            pool.client(self._settings.client),
+            who=who,
+            version=version,
+            **self._settings.of_producer,
+        )
+        try:
+            for parcel in parcels:
+                part.write(self._topic, parcel.batches())
+            written = sum(one.rows for one in part.written())
+        finally:
+            part.close(timeout=0)
+        wanted = sum(parcel.rows for parcel in parcels)
+        if written != wanted:
+            raise StateError(f"{written} of {wanted} rows were written")
+        return written
+
+
+def _query_of(parcels: Sequence[Parcel]) -> str:
+    """The query that the rows of all tasks are of."""
+    queries = {parcel.query for parcel in parcels}
+    if len(queries) != 1:
+        raise StateError(f"a batch has tasks of {len(queries)} queries")
+    return queries.pop()

@@ -1,0 +1,455 @@
+"""Streams without Spark: where they begin, how far batches go, and that they repeat exactly."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
+
+import karrow
+from karrow import errors
+from karrow.spark import pool
+from karrow.spark.reading.loss import DataLoss
+from karrow.types import TopicPartition
+from tests.embedded.sourcing import Query, places, stream, values
+
+
+@pytest.fixture
+def broker() -> Iterator[karrow.Broker]:
+    with karrow.Broker(seed=1, auto_create_topics=False) as broker:
+        broker.create_topic("orders", partitions=2)
+        yield broker
+        pool.close()
+
+
+@pytest.fixture
+def client(broker: karrow.Broker) -> Iterator[karrow.Client]:
+    with karrow.Client(broker.bootstrap) as client:
+        yield client
+
+
+def numbers(*bounds: int) -> list[bytes]:
+    return [b"%d" % number for number in range(*bounds)]
+
+
+def put(client: karrow.Client, *bounds: int, partition: int = 0, topic: str = "orders") -> None:
+    client.produce(topic, numbers(*bounds), partition=partition)
+
+
+def query(broker: karrow.Broker, **given: Any) -> Query:
+    return stream(broker.bootstrap, **{"subscribe": "orders", **given})
+
+
+def read(running: Query) -> list[bytes]:
+    rows = running.next()
+    assert rows is not None
+    return values(rows)
+
+
+# ---- where it begins
+
+
+def test_latest_is_where_a_stream_begins(broker: karrow.Broker, client: karrow.Client) -> None:
+    put(client, 3)
+    running = query(broker)
+    assert running.next() == []
+    put(client, 3, 5)
+    assert read(running) == numbers(3, 5)
+    assert running.next() is None
+
+
+def test_where_a_stream_began_is_known_after_a_restart(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    put(client, 3)
+    running = query(broker)
+    assert running.next() == []
+    put(client, 3, 5)
+    running.restart()
+    assert read(running) == numbers(3, 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ({"startingOffsets": "earliest"}, 0),
+        ({"startingOffsets": '{"orders": {"0": 4, "1": -1}}'}, 4),
+        ({"startingOffsets": '{"orders": {"0": -2, "1": -2}}'}, 0),
+        ({"startingTimestamp": "0"}, 0),
+        ({"startingOffsets": "-1 hour"}, 0),
+        ({"startingOffsets": "group", "commitGroup": "billing"}, 7),
+        ({"startingOffsets": "group", "kafka_group_id": "billing"}, 7),
+    ],
+)
+def test_other_beginnings(
+    broker: karrow.Broker, client: karrow.Client, given: dict[str, str], first: int
+) -> None:
+    put(client, 10)
+    client.commit_offsets("billing", {("orders", 0): 7})
+    given = {"startingOffsetsByTimestampStrategy": "latest", **given}
+    assert read(query(broker, **given)) == numbers(first, 10)
+
+
+# ---- how far it goes
+
+
+def test_batches_follow_each_other(broker: karrow.Broker, client: karrow.Client) -> None:
+    running = query(broker)
+    for first in range(0, 50, 10):
+        put(client, first, first + 10)
+        assert read(running) == numbers(first, first + 10)
+    assert running.next() is None
+
+
+def test_a_limit_of_offsets_is_shared_by_what_is_unread(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    put(client, 90)
+    put(client, 10, partition=1)
+    running = query(broker, startingOffsets="earliest", maxOffsetsPerTrigger=20)
+    sizes = []
+    while (rows := running.next()) is not None:
+        found = places(rows)
+        sizes.append((sum(p == 0 for p, _ in found), sum(p == 1 for p, _ in found)))
+    assert sizes[0] == (18, 2)
+    assert sum(a for a, _ in sizes) == 90
+    assert sum(b for _, b in sizes) == 10
+    assert max(map(sum, sizes)) <= 20
+
+
+def test_small_partitions_do_not_starve(broker: karrow.Broker, client: karrow.Client) -> None:
+    put(client, 1000)
+    put(client, 1, partition=1)
+    rows = query(broker, startingOffsets="earliest", maxOffsetsPerTrigger=10).next()
+    assert rows is not None
+    assert (1, 0) in places(rows)
+
+
+def test_a_limit_of_bytes(broker: karrow.Broker, client: karrow.Client) -> None:
+    for _ in range(10):
+        client.produce("orders", [b"x" * 1000] * 10, partition=0)
+        client.produce("orders", [b"x" * 10] * 10, partition=1)
+    running = query(broker, startingOffsets="earliest", maxBytesPerTrigger="20k")
+    sizes = []
+    while (rows := running.next()) is not None:
+        sizes.append(sum(map(len, values(rows))))
+    assert sum(sizes) == 101_000
+    assert max(sizes) < 25_000
+    assert len(sizes) < 12
+
+
+def test_too_few_are_waited_for(broker: karrow.Broker, client: karrow.Client) -> None:
+    put(client, 5)
+    running = query(
+        broker, startingOffsets="earliest", minOffsetsPerTrigger=10, maxTriggerDelay="1s"
+    )
+    assert read(running) == numbers(5)  # the first batch does not wait
+    put(client, 5, 10)
+    assert running.next() is None
+    put(client, 10, 16)
+    assert read(running) == numbers(5, 16)
+    put(client, 16, 18)
+    assert running.next() is None
+    time.sleep(1.1)
+    assert read(running) == numbers(16, 18)
+
+
+def test_limits_as_spark_calls_them(broker: karrow.Broker, client: karrow.Client) -> None:
+    def limit(**given: Any) -> object:
+        return query(broker, **given).reader.getDefaultReadLimit()
+
+    assert limit() == ReadAllAvailable()
+    assert limit(maxOffsetsPerTrigger=7) == ReadMaxRows(7)
+    assert limit(maxBytesPerTrigger="1k") == ReadMaxBytes(1024)
+    assert limit(minOffsetsPerTrigger=7) == ReadMinRows(7)
+    put(client, 30)
+    running = query(broker, startingOffsets="earliest", maxOffsetsPerTrigger=7)
+    rows = running.next(ReadAllAvailable())
+    assert rows is not None
+    assert len(rows) == 30
+
+
+def test_available_now_ends_with_what_is_there(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    put(client, 10)
+    running = query(
+        broker, startingOffsets="earliest", maxOffsetsPerTrigger=4, minOffsetsPerTrigger=4
+    )
+    running.reader.prepareForTriggerAvailableNow()
+    put(client, 10, 20)
+    found: list[bytes] = []
+    while (rows := running.next()) is not None:
+        found += values(rows)
+    assert found == numbers(10)
+
+
+def test_the_latest_offsets_are_reported(broker: karrow.Broker, client: karrow.Client) -> None:
+    running = query(broker, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    assert running.reader.reportLatestOffset() is None
+    put(client, 10)
+    running.next()
+    assert running.reader.reportLatestOffset() == {"orders": {"0": 10, "1": 0}}
+
+
+# ---- again
+
+
+def test_the_first_batch_repeats_although_latest_has_moved(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    put(client, 5)
+    running = query(broker)
+    put(client, 5, 10)
+    first = running.next()
+    put(client, 10, 20)
+    running.restart()
+    assert running.repeat(0) == first
+    assert read(running) == numbers(10, 20)
+
+
+def test_batches_repeat_after_more_came(broker: karrow.Broker, client: karrow.Client) -> None:
+    running = query(broker, startingOffsets="earliest")
+    put(client, 5)
+    first = running.next()
+    put(client, 5, 9)
+    second = running.next()
+    put(client, 9, 20)
+    running.restart()
+    assert running.repeat(1) == second
+    assert running.repeat(0) == first
+
+
+def test_offsets_are_in_the_form_of_sparks_own_connector(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    put(client, 3)
+    running = query(broker, startingOffsets="earliest")
+    running.next()
+    put(client, 3, 4)
+    running.next()
+    end = json.loads(running.log[-1])
+    (topic_id,) = end.pop("@ids").values()
+    assert len(topic_id) == 36
+    assert end == {"orders": {"0": 4, "1": 0}}
+    # A checkpoint of that connector would do, too.
+    running.log.append(json.dumps(end))
+    put(client, 4, 6)
+    assert read(running) == numbers(4, 6)
+
+
+def test_offsets_of_a_checkpoint_can_be_given_as_starting_offsets(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    put(client, 3)
+    running = query(broker, startingOffsets="earliest")
+    running.next()
+    put(client, 3, 5)
+    assert read(query(broker, startingOffsets=running.log[-1])) == numbers(3, 5)
+
+
+# ---- topics that change
+
+
+def test_added_partitions_are_read_from_their_beginning(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    running = query(broker)
+    put(client, 3)
+    assert read(running) == numbers(3)
+    with karrow.Admin(broker.bootstrap) as admin:
+        admin.create_partitions({"orders": 3})
+    put(client, 7, partition=2)
+    second = running.next()
+    assert second is not None
+    assert places(second) == [(2, number) for number in range(7)]
+    running.restart()
+    assert running.repeat(1) == second
+    assert running.next() is None
+
+
+def test_added_topics_are_read_from_their_beginning(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    running = stream(broker.bootstrap, subscribePattern="ord.*")
+    assert running.next() == []
+    broker.create_topic("ordinary", partitions=1)
+    put(client, 3, topic="ordinary")
+    assert read(running) == numbers(3)
+
+
+def recreate(broker: karrow.Broker, client: karrow.Client) -> None:
+    client.delete_topic("orders")
+    broker.create_topic("orders", partitions=2)
+
+
+def test_a_topic_that_was_made_anew_is_a_loss(broker: karrow.Broker, client: karrow.Client) -> None:
+    running = query(broker, startingOffsets="earliest")
+    put(client, 3)
+    running.next()
+    recreate(broker, client)
+    put(client, 100)  # more than the old one had: only the id can tell
+    with pytest.raises(DataLoss, match="belong to a topic that was deleted; another one has"):
+        running.next()
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    running = query(broker, startingOffsets="earliest", failOnDataLoss=False)
+    put(client, 3)
+    running.next()
+    recreate(broker, client)
+    put(client, 100)
+    second = running.next()
+    assert second is not None
+    assert values(second) == numbers(100)
+    running.restart()
+    assert running.repeat(1) == second
+
+
+def test_a_topic_that_is_made_anew_while_a_batch_waits(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    put(client, 5)
+    running = query(broker, startingOffsets="earliest")
+    running.next()
+    recreate(broker, client)
+    put(client, 100)
+    with pytest.raises(DataLoss, match="another one has its name now"):
+        running.repeat(0)
+
+
+def test_a_topic_that_is_deleted_is_a_loss(broker: karrow.Broker, client: karrow.Client) -> None:
+    broker.create_topic("other", partitions=1)
+    running = query(broker, subscribe="orders,other", startingOffsets="earliest")
+    put(client, 3)
+    running.next()
+    client.delete_topic("orders")
+    with pytest.raises(DataLoss, match="of orders-0 are gone with their topic or partition"):
+        running.next()
+    running.given["failOnDataLoss"] = "false"
+    running.log.pop()
+    running.restart()
+    put(client, 2, topic="other")
+    assert read(running) == numbers(2)
+
+
+def test_a_partition_that_lost_its_beginning_before_it_was_seen(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    running = query(broker, startingOffsets="earliest")
+    put(client, 3)
+    running.next()
+    with karrow.Admin(broker.bootstrap) as admin:
+        admin.create_partitions({"orders": 3})
+        put(client, 9, partition=2)
+        admin.delete_records({("orders", 2): 4})
+    with pytest.raises(DataLoss, match="offsets 0 to 3 of orders-2 were removed before the part"):
+        running.next()
+
+
+def test_a_log_that_is_shorter_than_before_is_a_loss(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    running = query(broker, startingOffsets="earliest")
+    put(client, 4)
+    put(client, 4, 10)
+    running.next()
+    broker.truncate("orders", 0, 4)
+    with pytest.raises(DataLoss, match=r"offsets 4 to 9 of orders-0 .*it ends at 4"):
+        running.next()
+
+
+# ---- groups
+
+
+def committed(client: karrow.Client, group: str = "billing") -> dict[int, int | None]:
+    stored = client.committed_offsets(group)
+    return {one.partition: place.offset for one, place in stored.items()}
+
+
+def test_a_group_sees_what_is_done(broker: karrow.Broker, client: karrow.Client) -> None:
+    running = query(broker, startingOffsets="earliest", commitGroup="billing")
+    put(client, 3)
+    running.next()
+    assert committed(client) == {}  # it is not done before Spark says so
+    assert running.next() is None  # which it does by asking for more
+    assert committed(client) == {0: 3, 1: 0}
+    put(client, 3, 5)
+    running.next()
+    running.reader.commit(json.loads(running.log[-1]))
+    assert committed(client) == {0: 5, 1: 0}
+    broker.clear_requests()
+    assert running.next() is None
+    assert "OffsetCommit" not in [seen.api for seen in broker.requests]
+
+
+def test_a_commit_that_fails_for_a_moment_is_made_with_the_next_batch(
+    broker: karrow.Broker, client: karrow.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = query(broker, startingOffsets="earliest", commitGroup="billing")
+    put(client, 3)
+    running.next()
+    broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=3)
+    assert running.next() is None
+    assert "group billing has no offsets of this batch" in caplog.text
+    assert running.next() is None
+    assert committed(client)[0] == 3
+
+
+def test_a_group_with_members_is_refused(broker: karrow.Broker, client: karrow.Client) -> None:
+    put(client, 3)
+    with karrow.Consumer(broker.bootstrap, group="billing", start="earliest") as consumer:
+        consumer.subscribe("orders")
+        consumer.poll(timeout=5)
+        running = query(broker, startingOffsets="earliest", commitGroup="billing")
+        running.next()
+        with pytest.raises(errors.ConfigError, match="commitGroup='billing' cannot commit"):
+            running.next()
+
+
+# ---- tasks
+
+
+def test_batches_are_divided(broker: karrow.Broker, client: karrow.Client) -> None:
+    put(client, 90)
+    put(client, 10, partition=1)
+    running = query(broker, startingOffsets="earliest", minPartitions=4)
+    running.next()
+    sizes = [(part.partition, part.size) for part in running.ranges(0)]
+    assert sizes == [(0, 30), (0, 30), (0, 30), (1, 10)]
+    running.given |= {"maxBytesPerPartition": "200"}
+    running.restart()
+    assert len(running.ranges(0)) > 4
+
+
+def test_ranges_know_their_topic(broker: karrow.Broker, client: karrow.Client) -> None:
+    put(client, 3)
+    running = query(broker, startingOffsets="earliest")
+    running.next()
+    (part,) = running.ranges(0)
+    assert part.where == TopicPartition("orders", 0)
+    assert part.topic_id == json.loads(running.log[0])["@ids"]["orders"]
+
+
+def test_a_checkpoint_of_another_source_is_refused(broker: karrow.Broker) -> None:
+    running = query(broker)
+    with pytest.raises(errors.StateError, match="the checkpoint has no offsets of Kafka"):
+        running.reader.latestOffset({"logOffset": 3}, ReadAllAvailable())
+
+
+def test_secrets_do_not_show(broker: karrow.Broker) -> None:
+    running = query(broker, kafka_ssl_key_password="hunter2")
+    running.next()
+    shown = [repr(running.reader), repr(running.log), repr(running.reader.partitions({}, {}))]
+    assert "hunter2" not in "".join(shown)

@@ -1,0 +1,110 @@
+"""Executors and shuffles that are lost, on a standalone cluster too: each row is there once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.brokers import KafkaCluster
+from tests.spark.once import Case, Driver, wait_for
+from tests.spark.standalone import Standalone
+
+pytestmark = pytest.mark.timeout(3600)
+BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with Standalone(tmp_path_factory.mktemp("standalone")) as started:
+        yield started
+
+
+@pytest.fixture
+def case(kafka_version: KafkaCluster, tmp_path: Path) -> Case:
+    return Case(kafka_version, tmp_path, partitions=4)
+
+
+def held(case: Case, point: str) -> tuple[Path, str]:
+    hold = case.flag()
+    hold.touch()
+    return hold, f"wait={point}@1:{hold}"
+
+
+def arrived(hold: Path) -> None:
+    wait_for(hold.with_suffix(".seen").exists, "no task came by the point")
+
+
+def on_cluster(case: Case, cluster: Standalone, orders: str, **settings: str) -> Driver:
+    chosen: dict[str, Any] = {
+        "spark.executor.memory": "512m",
+        "spark.cores.max": "4",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
+        **settings,
+    }
+    return case.driver(orders, master=cluster.master, settings=chosen)
+
+
+@BOTH
+def test_executor_is_killed_after_its_tasks_have_written(case: Case, cluster: Standalone) -> None:
+    hold, orders = held(case.add(3), "task-done")
+    with on_cluster(case, cluster, orders) as driver:
+        arrived(hold)
+        os.kill(cluster.executors()[0], signal.SIGKILL)
+        hold.unlink()
+        driver.succeeded()
+    assert case.found() == case.wanted()
+
+
+@BOTH
+def test_task_whose_executor_is_lost_writes_on_and_is_fenced(
+    case: Case, cluster: Standalone
+) -> None:
+    """The Python half of a task outlives its executor, and has rows and connections still."""
+    hold, orders = held(case.add(3, rows=200), "task-wrote")
+    with on_cluster(case, cluster, orders) as driver:
+        arrived(hold)
+        before = set(cluster.executors())
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: set(cluster.executors()) - before, "no new executors")
+        hold.unlink()
+        driver.succeeded()
+    assert case.found() == case.wanted()
+
+
+def test_executor_that_stood_still_is_too_late(
+    kafka: KafkaCluster, tmp_path: Path, cluster: Standalone
+) -> None:
+    case = Case(kafka, tmp_path, partitions=4)
+    hold, orders = held(case.add(2, rows=200), "task-wrote")
+    quick = {"spark.network.timeout": "20s", "spark.executor.heartbeatInterval": "2s"}
+    with on_cluster(case, cluster, orders, **quick) as driver:
+        arrived(hold)
+        still = cluster.executors()[0]
+        os.kill(still, signal.SIGSTOP)
+        try:
+            hold.unlink()
+            driver.succeeded()
+        finally:
+            os.kill(still, signal.SIGCONT)
+    assert case.found() == case.wanted()
+
+
+@BOTH
+def test_shuffle_that_is_lost_under_the_write_fails_the_attempt_only(case: Case) -> None:
+    hold, orders = held(case.add(1).add(1, rows=400_000).add(1), "task-begun")
+    pieces = {"spark.sql.files.maxPartitionBytes": "500000", "spark.sql.files.openCostInBytes": "0"}
+    with case.driver(orders, settings=pieces) as driver:
+        arrived(hold)
+        lost = list((case.folder / "local").rglob("shuffle_*.data"))
+        assert len(lost) > 4
+        for file in lost:
+            file.unlink()
+        hold.unlink()
+        driver.succeeded()
+    assert case.found() == case.wanted()

@@ -1,0 +1,237 @@
+"""Pipelines in one Spark session: run, run on, bad rows, functions, and what is said before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import karrow
+from karrow.errors import ConfigError
+from karrow.spark import Pipeline
+from karrow.spark.pipeline import PipelineFailed
+from tests.brokers import KafkaCluster
+from tests.spark.pipelines import Shop, order, read_committed
+
+BAD = [b'{"id": 1', b"no json", b"\xff\xfe", None]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[karrow.Broker]:
+    with karrow.Broker() as made:
+        yield made
+
+
+@pytest.fixture
+def shop(broker: karrow.Broker, tmp_path: Path) -> Shop:
+    return Shop(broker.bootstrap, tmp_path)
+
+
+def run_and_run_on(shop: Shop, spark: SparkSession) -> None:
+    """Two runs with --once: nothing is lost in between, nothing comes twice."""
+    shop.send(order(0), order(1, cents=50), order(2, "bob"), *BAD, order(3, minute=1))
+    first = shop.pipeline().run(spark, once=True)
+    assert {query.name: query.rows_in for query in first.queries} == {
+        "totals": 8,
+        "raw": 8,
+        "orders.dead-letter": 8,
+    }
+    assert first.ended == "finished"
+    assert shop.raw() == [0, 1, 2, 3]
+    assert shop.totals() == [], "the minute may still get orders, ten seconds late"
+    shop.send(order(4, minute=1), order(5, minute=5), b"late and bad")
+    second = shop.pipeline().run(spark, once=True)
+    assert {query.name: query.rows_out for query in second.queries} == {
+        "totals": 3,
+        "raw": 2,
+        "orders.dead-letter": 1,
+    }
+    assert shop.raw() == [0, 1, 2, 3, 4, 5]
+    assert shop.totals() == [("ann", 0, 2, 150), ("ann", 1, 2, 200), ("bob", 0, 1, 100)]
+    bad = shop.bad()
+    assert sorted(message.value() or b"" for message in bad) == sorted(
+        [*(value or b"" for value in BAD), b"late and bad"]
+    )
+    third = shop.pipeline().run(spark, once=True)
+    assert [query.rows_in for query in third.queries] == [0, 0, 0]
+
+
+@pytest.mark.gate
+def test_a_run_goes_on_where_the_last_one_was(shop: Shop, spark: SparkSession) -> None:
+    run_and_run_on(shop, spark)
+    message = next(message for message in shop.bad() if message.value() == b"no json")
+    assert message.headers() == [
+        ("error", b"the value is not one JSON object"),
+        ("topic", shop.topic("orders").encode()),
+        ("partition", b"0"),
+        ("offset", b"2"),
+    ]
+
+
+def test_a_run_goes_on_at_a_real_broker(
+    kafka_version: KafkaCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    run_and_run_on(Shop(kafka_version.bootstrap(), tmp_path), spark)
+
+
+def test_at_least_once_and_all_kinds_of_sinks(shop: Shop, spark: SparkSession) -> None:
+    """Raw sources and sinks, files by column, the console."""
+    shop.send(order(0), order(1), key="ann")
+    pipeline = shop.pipeline(
+        delivery="at-least-once",
+        sources__lines={"topic": shop.topic("orders"), "format": "raw"},
+        sources__orders__dead_letter={"topic": shop.topic("bad"), "delivery": "at-least-once"},
+        steps__upper={"sql": "SELECT key, upper(CAST(value AS STRING)) AS value FROM lines"},
+        sinks__totals={
+            "from": "upper",
+            "kind": "topic",
+            "topic": shop.topic("totals"),
+            "format": "raw",
+        },
+        sinks__raw__partition_by="customer",
+        sinks__look={"from": "orders", "kind": "console"},
+    )
+    pipeline.run(spark, once=True)
+    found = read_committed(shop.bootstrap, shop.topic("totals"))
+    values = sorted(message.value() or b"" for message in found)
+    assert values == [order(0).upper(), order(1).upper()]
+    assert {message.key() for message in found} == {b"ann"}
+    assert (shop.folder / "raw" / "customer=ann").is_dir()
+    assert shop.raw() == [0, 1]
+
+
+def double(orders: DataFrame, totals: DataFrame) -> DataFrame:
+    """A step as a function."""
+    assert totals.isStreaming
+    twice = f.udf(lambda cents: cents * 2, "bigint")
+    return orders.select("id", twice("cents").alias("cents"))
+
+
+def test_a_step_may_be_a_function(shop: Shop, spark: SparkSession) -> None:
+    module = "from pyspark.sql import functions as f\n\ndef text(n):\n    return f'#{n}'\n\n"
+    module += (
+        "def enrich(rows):\n    return rows.select('id', f.udf(text)('cents').alias('note'))\n"
+    )
+    (shop.folder / f"{shop.name.replace('-', '_')}.py").write_text(module)
+    shop.send(order(7, cents=21))
+    pipeline = shop.pipeline(
+        steps__doubled={"function": double, "inputs": ["orders", "totals"]},
+        steps__noted={"function": f"{shop.name.replace('-', '_')}:enrich", "inputs": ["doubled"]},
+        sinks__totals={
+            "from": "noted",
+            "kind": "topic",
+            "topic": shop.topic("totals"),
+        },
+    )
+    pipeline.run(spark, once=True)
+    (message,) = read_committed(shop.bootstrap, shop.topic("totals"))
+    assert message.value() == b'{"id":7,"note":"#42"}'
+
+
+@pytest.mark.gate
+def test_a_bad_row_without_a_dead_letter_stops_it(shop: Shop, spark: SparkSession) -> None:
+    shop.send(order(0), order(1), b'{"id": 2, "customer": "x", "cents": "many"}')
+    changes: dict[str, Any] = {"sources__orders__dead_letter": None, "sinks__totals": None}
+    with pytest.raises(PipelineFailed) as caught:
+        shop.pipeline(**changes).run(spark, once=True)
+    text = str(caught.value)
+    assert "[sinks.raw]" in text
+    assert f"{shop.topic('orders')}-0 has at offset 1 a bad row: cents is no BIGINT" in text
+    assert "\n" not in text
+    assert shop.raw() == []
+    dropped = shop.pipeline(**changes, sources__orders__bad_rows="drop")
+    dropped.run(spark, once=True)
+    assert shop.raw() == [0, 1]
+
+
+# ---- what is said before data moves
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps__totals__sql": "SELECT * FROM ordrs"}, "sql names no table 'ordrs'; did you mean"),
+        ({"steps__totals__sql": "SELECT custmer FROM orders"}, "[steps.totals] sql [UNRESOLVED"),
+        ({"steps__totals__sql": "SELEC 1"}, "[steps.totals] sql [PARSE_SYNTAX_ERROR]"),
+        ({"sources__orders__schema": "id BIGNT"}, "[sources.orders] schema [UNSUPPORTED_DATATYPE]"),
+        ({"sources__orders__schema": "at TIMESTAMP, AT INT"}, "schema has two columns 'at'"),
+        ({"sources__orders__watermark__column": "att"}, "names no column 'att'; did you mean 'at'"),
+        ({"sources__orders__watermark__column": "id"}, "watermark column 'id' is bigint"),
+        ({"sources__orders__options": {"maxOffsetPerTrigger": 1}}, "did you mean 'maxOffsetsPerTr"),
+        ({"sources__orders__options": {"subscribe": "x"}}, "has a key of its own; 'topic'"),
+        ({"sources__orders__start": "soon"}, "[sources.orders] startingOffsets"),
+        (
+            {"kafka": {"sasl.mechanisn": "x"}},
+            "[sources.orders] there is no option 'kafka.sasl.mech",
+        ),
+        ({"sources__orders__watermark": None}, "[sinks.totals] mode append: "),
+        ({"sinks__totals__key": "custmer"}, "[sinks.totals] key names no column 'custmer'; did"),
+        ({"sinks__totals__format": "raw", "sinks__totals__key": None}, "no column 'value'"),
+        ({"sinks__totals__options": {"ledgr": "x"}}, "is no option of exactly-once; did you mean"),
+        ({"sinks__raw__partition_by": ["x"]}, "[sinks.raw] partition_by names no column 'x'"),
+        (
+            {"steps__f": {"function": "os:getcwd", "inputs": "orders"}},
+            "[steps.f] function os:getcw",
+        ),
+        (
+            {"steps__f": {"function": len, "inputs": "orders"}},
+            "[steps.f] function raised TypeError",
+        ),
+        (
+            {"steps__a": {"sql": "SELECT * FROM b"}, "steps__b": {"sql": "SELECT * FROM a"}},
+            "[steps.a] sql forms a cycle: 'a' uses 'b', which uses 'a'",
+        ),
+        (
+            {"steps__a": {"sql": "SELECT * FROM b"}, "steps__b": {"sql": "SELECT * FROM orders"}},
+            "[steps.a] sql uses 'b', which comes later",
+        ),
+    ],
+)
+def test_what_is_wrong_is_found_without_data(
+    spark: SparkSession, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    shop = Shop.__new__(Shop)
+    shop.bootstrap, shop.folder, shop.name = "nowhere:1", tmp_path, "shop"
+    with pytest.raises(ConfigError) as caught:
+        shop.pipeline(**changes).check(spark)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("pipeline shop: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.gate
+def test_a_check_says_what_it_left_out(
+    spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SHOP_LOGIN", raising=False)
+    secret = shop.pipeline(kafka={"sasl.jaas.config": "env:SHOP_LOGIN"})
+    assert secret.check(spark).unchecked == (
+        "env:SHOP_LOGIN is not set here, nor what it is for",
+        "topics and brokers, which were not asked",
+    )
+    assert "kafka.sasl.jaas.config = env:SHOP_LOGIN" in str(secret.plan(spark))
+    with pytest.raises(ConfigError, match="stands in the environment, which has no SHOP_LOGIN"):
+        secret.start(spark)
+    assert shop.pipeline().check(spark, ask_brokers=True).unchecked == ()
+    other = shop.pipeline(sinks__totals__topic="missing")
+    with pytest.raises(ConfigError, match=r"\[sinks.totals\] topic 'missing': .*; create it at"):
+        other.start(spark)
+
+
+def test_a_running_pipeline_can_be_stopped(shop: Shop, spark: SparkSession) -> None:
+    shop.send(order(0), b"bad")
+    with shop.pipeline(trigger="100 milliseconds").start(spark) as running:
+        assert not running.wait(1.0)
+        assert set(running.queries) == {"totals", "raw", "orders.dead-letter"}
+        while sum(tracker.batches for tracker in running.trackers) < 3:
+            running.look()
+        summary = running.stop()
+    assert summary.ended == "stopped"
+    assert not running.active
+    assert summary is running.stop()
+    assert Pipeline.from_dict(shop.values(), folder=shop.folder).name == shop.name

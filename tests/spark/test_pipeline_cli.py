@@ -1,0 +1,157 @@
+"""`karrow pipeline` as a process: signals, restarts, the view, a real cluster."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import karrow
+from tests.spark.pipelines import Shop, order
+from tests.spark.standalone import Standalone
+
+LIMIT = 600.0
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[karrow.Broker]:
+    with karrow.Broker() as made:
+        yield made
+
+
+@pytest.fixture
+def shop(broker: karrow.Broker, tmp_path: Path) -> Shop:
+    return Shop(broker.bootstrap, tmp_path)
+
+
+def command(action: str, file: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "karrow", "pipeline", action, str(file), *more]
+
+
+def start(shop: Shop, *more: str, **changes: Any) -> subprocess.Popen[str]:
+    """A run in a process group of its own, as a shell would have it."""
+    return subprocess.Popen(
+        command("run", shop.file(shop.values(**changes)), "--master", "local[2]", *more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    )
+
+
+def until(process: subprocess.Popen[str], pattern: str) -> list[str]:
+    """The lines up to one that is like the pattern."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if re.search(pattern, line):
+            return lines
+    raise AssertionError("".join(lines))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_a_restart_goes_on(shop: Shop, number: signal.Signals) -> None:
+    shop.send(order(0), order(1), b"bad")
+    with start(shop) as process:
+        until(process, r"raw batch 0: 3 rows in, 2 out")
+        # Ctrl-C goes to every process of the terminal's group.
+        os.killpg(process.pid, number) if number == signal.SIGINT else process.terminate()
+        rest = process.communicate(timeout=LIMIT)[0]
+    assert process.returncode == 0, rest
+    assert f"{shop.name}: stopped after" in rest
+    assert "Traceback" not in rest
+    shop.send(order(2), order(3, minute=5))
+    with start(shop, "--once") as process:
+        rest = process.communicate(timeout=LIMIT)[0]
+    assert process.returncode == 0, rest
+    assert re.search(r"raw: 2 rows in \([\d,]+/s\), 2 out, 1 batches", rest)
+    assert shop.raw() == [0, 1, 2, 3]
+    assert shop.totals() == [("ann", 0, 3, 300)]
+    assert [message.value() for message in shop.bad()] == [b"bad"]
+
+
+def test_a_terminal_has_a_live_view(shop: Shop) -> None:
+    shop.send(order(0))
+    ours, theirs = pty.openpty()
+    file = shop.file(shop.values(sources__orders__dead_letter=None, sinks__totals=None))
+    with subprocess.Popen(
+        command("run", file, "--once", "--master", "local[2]"),
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    ) as process:
+        os.close(theirs)
+        text = _read_all(ours)
+    assert process.returncode == 0, text
+    assert "Ctrl-C stops" in text
+    assert "rows/s in" in text
+    assert re.search(r"raw.*│ +1 │ +1 │", text), text
+
+
+def _read_all(terminal: int) -> str:
+    found = b""
+    deadline = time.monotonic() + LIMIT
+    while time.monotonic() < deadline:
+        if not select.select([terminal], [], [], 1.0)[0]:
+            continue
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        found += piece
+    return found.decode()
+
+
+def test_what_is_wrong_is_one_line_and_an_exit_code(shop: Shop) -> None:
+    file = shop.file(shop.values(steps__totals__sql="SELECT * FROM ordrs"))
+    done = subprocess.run(command("check", file), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"karrow: {file}: [steps.totals] sql names no table 'ordrs'; did you mean 'orders'?\n"
+    )
+    file = shop.file(shop.values(steps__totals__sqll="x"))
+    done = subprocess.run(command("plan", file), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"karrow: {file}: [steps.totals] has no key 'sqll'; did you mean 'sql'?\n"
+    )
+
+
+def test_a_real_cluster_runs_it(shop: Shop, tmp_path: Path) -> None:
+    """A master and two workers; a module beside the file goes along to them."""
+    module = "from pyspark.sql import functions as f\n\ndef text(n):\n    return f'#{n}'\n\n"
+    module += "def noted(rows):\n    return rows.withColumn('note', f.udf(text)('id'))\n"
+    (shop.folder / "shop_steps.py").write_text(module)
+    shop.send(order(0), order(1, "bob"), b"bad", order(2, minute=5))
+    values = shop.values(
+        spark={"spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": 2},
+        steps__noted={"function": "shop_steps:noted", "inputs": ["orders"]},
+        sinks__raw__from="noted",
+    )
+    with Standalone(tmp_path / "cluster") as cluster:
+        done = subprocess.run(
+            command("run", shop.file(values), "--once", "--master", cluster.master),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shop.raw() == [0, 1, 2]
+    assert shop.totals() == [("ann", 0, 1, 100), ("bob", 0, 1, 100)]
+    assert [message.value() for message in shop.bad()] == [b"bad"]

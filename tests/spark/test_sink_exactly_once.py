@@ -1,0 +1,184 @@
+"""delivery=exactly-once: the driver writes, and it, or its process for the sink, is killed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import karrow
+from karrow.records import partition_for
+from tests.brokers import KafkaCluster
+from tests.spark.once import Case, Driver, committed, frame
+
+# Transactions of version 2, and of version 1.
+BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
+LONG = pytest.mark.timeout(1800)
+
+
+class Driven(Case):
+    """A source, a checkpoint, and a sink that is a format."""
+
+    def options(self, **more: str) -> dict[str, str]:
+        given = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "topic": self.topic,
+            "delivery": "exactly-once",
+            "sinkId": self.sink_id,
+            **more,
+        }
+        return {name: value for name, value in given.items() if value}
+
+    def write(self, spark: SparkSession, *columns: str, **more: str) -> None:
+        """Write everything that the source has."""
+        rows = frame(spark, self.source).selectExpr(*(columns or ("*",)))
+        writer = rows.writeStream.format("karrow").trigger(availableNow=True)
+        place = {"checkpointLocation": str(self.checkpoint)}
+        writer.options(**place, **self.options(**more)).start().awaitTermination()
+
+    def refusal(self, spark: SparkSession, *columns: str, **more: str) -> str:
+        with pytest.raises(PySparkException) as caught:
+            self.write(spark, *columns, **more)
+        return str(caught.value)
+
+    def program(self, crash_orders: str = "") -> Driver:
+        """The same in a process of its own."""
+        return self.driver(crash_orders, sink=self.options())
+
+    def repeat_last(self) -> None:
+        """Have Spark believe that it has not heard of the last batch's end."""
+        numbers = [int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")]
+        for path in (self.checkpoint / "commits").glob(f"*{max(numbers)}*"):
+            path.unlink()
+
+
+@pytest.fixture
+def case(kafka_version: KafkaCluster, tmp_path: Path) -> Driven:
+    return Driven(kafka_version, tmp_path)
+
+
+@pytest.fixture
+def newest(kafka: KafkaCluster, tmp_path: Path) -> Driven:
+    return Driven(kafka, tmp_path)
+
+
+@pytest.mark.gate
+def test_batches_are_written_once_even_if_spark_repeats_one(
+    spark: SparkSession, newest: Driven
+) -> None:
+    newest.add(2).write(spark)
+    newest.repeat_last()
+    newest.add(1).write(spark)
+    assert newest.found() == newest.wanted()
+    for partition, value in committed(newest.bootstrap, newest.topic):
+        if value[-1:] < b"5":  # those have keys
+            assert partition == partition_for(value, newest.partitions)
+
+
+@BOTH
+@pytest.mark.parametrize("ledger", ["group", "topic"])
+def test_a_query_goes_on_where_it_was(spark: SparkSession, case: Driven, ledger: str) -> None:
+    case.add(2).write(spark, ledger=ledger)
+    case.add(1, rows=0).write(spark, ledger=ledger)
+    case.repeat_last()
+    case.add(2).write(spark, ledger=ledger)
+    assert case.found() == case.wanted()
+
+
+@BOTH
+def test_new_checkpoint_on_an_old_sink_stops(spark: SparkSession, case: Driven) -> None:
+    case.add(2).write(spark)
+    shutil.rmtree(case.checkpoint)
+    assert "belongs to the query" in case.refusal(spark)
+    assert case.found() == case.wanted()
+
+
+@BOTH
+def test_ledger_that_is_gone_stops_unless_told_otherwise(spark: SparkSession, case: Driven) -> None:
+    case.add(2).write(spark)
+    with karrow.Admin(case.bootstrap) as admin:
+        admin.delete_groups([f"karrow.ledger.{case.sink_id}"])
+    case.repeat_last()
+    assert "onMissingLedger='redo' or 'skip'" in case.refusal(spark)
+    case.add(1).write(spark, onMissingLedger="skip")
+    assert case.found() == case.wanted()
+
+
+def test_rows_may_name_their_topics(spark: SparkSession, newest: Driven) -> None:
+    other = newest.kafka.create_topic(partitions=1)
+    names = f"if(right(value, 1) < '3', '{other}', '{newest.topic}') AS topic"
+    newest.add(2).write(spark, "value", names, topic="", ledgerTopic=other)
+    there, here = committed(newest.bootstrap, other), committed(newest.bootstrap, newest.topic)
+    assert sorted(value.decode() for _, value in there + here) == newest.wanted()
+    assert {value[-1:] for _, value in there} == {b"0", b"1", b"2"}
+
+
+def test_a_task_that_fails_writes_nothing(spark: SparkSession, newest: Driven) -> None:
+    newest.add(1)
+    said = newest.refusal(spark, "value", "if(right(value, 2) = '39', 7, 0) AS partition")
+    assert "the topic has partitions 0 to 2" in said
+    assert newest.found() == []
+
+
+@pytest.mark.gate
+def test_a_batch_write_is_refused_with_the_reason(spark: SparkSession, newest: Driven) -> None:
+    rows = spark.range(1).selectExpr("'v' AS value")
+    with pytest.raises(PySparkException, match="has no number by which its repetition"):
+        rows.write.format("karrow").mode("append").options(**newest.options()).save()
+
+
+# ---- processes that die
+
+# Where, in which batch if it matters, and whether the process of the sink dies at that point or the
+# whole driver, while the process of the sink goes on as if nothing had happened.
+DEATHS = (
+    ("open-claimed", "sink"),
+    ("opened", "driver"),
+    ("prepared@1", "sink"),
+    ("written@2", "driver"),
+    ("checked@3", "sink"),
+    ("stored@4", "driver"),
+    ("stored@5", "sink"),
+    ("ended@6", "driver"),
+    ("ended@7", "sink"),
+    ("committed@8", "driver"),
+    ("committed@9", "sink"),
+)
+
+
+@LONG
+@BOTH
+def test_every_batch_is_written_once_whoever_dies_wherever(case: Driven) -> None:
+    case.add(11)
+    for point, who in DEATHS:
+        flag = case.flag()
+        if who == "sink":
+            with case.program(f"{point}:{flag}") as driver:
+                assert driver.ended() != 0
+                assert flag.exists(), driver.log()[-3000:]
+            continue
+        flag.touch()
+        with case.program(f"wait={point}:{flag}") as driver:
+            driver.reaches(flag)
+        flag.unlink()  # what is left of it, if anything is, goes on
+    with case.program() as driver:
+        driver.succeeded()
+    assert case.found() == case.wanted()
+
+
+@LONG
+@BOTH
+def test_a_driver_that_was_replaced_cannot_commit(case: Driven) -> None:
+    case.add(3)
+    flag = case.flag()
+    flag.touch()
+    with case.program(f"wait=stored@1:{flag}") as first:
+        first.reaches(flag)
+        with case.program() as second:
+            second.succeeded()
+        flag.unlink()
+        assert first.ended() != 0
+    assert case.found() == case.wanted()

@@ -1,0 +1,114 @@
+"""Where a sink's rows go, as options of a query; the gate in front of transactions."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from karrow.errors import ConfigError, StateError
+from karrow.spark.pipeline.define import define
+from karrow.spark.pipeline.graph import Graph
+from karrow.spark.pipeline.queries import Gate, flows
+
+
+class Rows:
+    """As much of a DataFrame as queries ask before they start."""
+
+    def __init__(self, **settings: str) -> None:
+        self.sparkSession = self.conf = self
+        self._settings = settings
+
+    def get(self, name: str, default: str) -> str:
+        return self._settings.get(name.rpartition(".")[2], default)
+
+
+def made(rows: Rows, **sink: Any) -> Any:
+    values = {
+        "name": "shop",
+        "bootstrap": "h:1",
+        "checkpoint": "/state",
+        "kafka": {"client.id": "me"},
+        "sources": {"orders": {"topic": "o", "schema": "n INT", "dead_letter": "bad"}},
+        "sinks": {"out": {"from": "orders", "kind": "topic", "topic": "t", **sink}},
+    }
+    definition = define(values, origin="o.toml", folder=Path("/data"))
+    frames: Any = {"out": rows}, {"orders": rows}
+    return flows(definition, Graph({}, *frames))
+
+
+def test_queries_have_folders_of_their_own() -> None:
+    out, letters = made(Rows())
+    assert (out.name, out.checkpoint) == ("out", "/state/out")
+    assert (letters.name, letters.checkpoint) == (
+        "orders.dead-letter",
+        "/state/orders.dead-letter",
+    )
+
+
+def test_at_least_once_is_the_plain_sink() -> None:
+    out, letters = made(Rows())
+    assert (out.format, out.gate) == ("karrow", None)
+    options = {"kafka.bootstrap.servers": "h:1", "topic": "t", "kafka.client.id": "me"}
+    assert out.options == options
+    assert letters.gate is not None, "a bad row is there once, whatever the sinks promise"
+
+
+def test_exactly_once_is_a_function_for_each_batch() -> None:
+    out, _ = made(Rows(), delivery="exactly-once", options={"retries": 2, "ledger": "topic"})
+    assert out.gate is not None
+
+
+def test_where_barriers_cannot_be_the_driver_writes() -> None:
+    dynamic = Rows(enabled="true")
+    out, letters = made(
+        dynamic, delivery="exactly-once", tasks=3, options={"ledger": "topic", "retries": 2}
+    )
+    assert (out.format, out.gate) == ("karrow", None)
+    assert out.options == {
+        "kafka.bootstrap.servers": "h:1",
+        "topic": "t",
+        "delivery": "exactly-once",
+        "sinkId": "shop.out",
+        "kafka.client.id": "me",
+        "ledger": "topic",
+    }
+    assert letters.options["sinkId"] == "shop.orders.dead-letter"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"retries": "often"}, r"\[sinks.out\] options retries has to be a whole number"),
+        ({"ledger": "paper"}, r"\[sinks.out\] ledger"),
+        ({"sinkId": "x"}, "sinkId is no option of exactly-once"),
+    ],
+)
+def test_what_is_wrong_has_its_place(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        made(Rows(), delivery="exactly-once", options=options)
+
+
+def test_a_closed_gate_lets_the_last_batch_end_and_no_other_in() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def write(_rows: Any, batch: int) -> None:
+        inside.set()
+        go_on.wait(10)
+        seen.append(batch)
+
+    gate, rows = Gate(write), Rows()
+    batch: Any = threading.Thread(target=gate, args=(rows, 1))
+    batch.start()
+    inside.wait(10)
+    gate.close(timeout=0.01)
+    assert seen == [], "time was up"
+    go_on.set()
+    gate.close(timeout=10)
+    assert seen == [1]
+    with pytest.raises(StateError, match="stops"):
+        gate(rows, 2)  # type: ignore[arg-type]
+    batch.join()

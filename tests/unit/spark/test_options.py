@@ -1,0 +1,231 @@
+"""Options as Spark writes them, without Spark and without a broker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import karrow
+from karrow.config import ClientConfig, ConsumerConfig, ProducerConfig
+from karrow.errors import ConfigError
+from karrow.spark import options
+from karrow.spark.options import connection
+
+SERVERS = {"kafka.bootstrap.servers": "b1:9092,b2:9093"}
+LOGIN = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "SCRAM-SHA-256",
+}
+JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";'
+
+
+def refused(given: dict[str, str], into: type[ClientConfig] = ConsumerConfig) -> str:
+    with pytest.raises(ConfigError) as caught:
+        connection({**SERVERS, **given}, into)
+    return str(caught.value)
+
+
+def test_names_of_javas_client_become_options() -> None:
+    found = connection(
+        {
+            **SERVERS,
+            "kafka.request.timeout.ms": "5000",
+            "Kafka.Group.Id": "billing",
+            "kafka.max.partition.fetch.bytes": "1000",
+            "subscribe": "orders",
+        },
+        ConsumerConfig,
+    )
+    assert [address.port for address in found.addresses()] == [9092, 9093]
+    assert found.request_timeout == 5.0
+    assert found.group == "billing"
+    assert found.partition_max_bytes == 1000
+    assert found.isolation == "read_uncommitted"
+
+
+def test_producers_have_theirs() -> None:
+    found = connection({**SERVERS, "kafka.compression.type": "zstd"}, ProducerConfig)
+    assert found.compression == "zstd"
+
+
+def test_the_same_options_give_the_same_object() -> None:
+    assert connection(SERVERS, ConsumerConfig) is connection({**SERVERS}, ConsumerConfig)
+    other = {**SERVERS, "kafka.client.id": "x"}
+    assert connection(SERVERS, ConsumerConfig) is not connection(other, ConsumerConfig)
+
+
+@pytest.mark.parametrize("missing", [{}, {"kafka.bootstrap.servers": " "}])
+def test_servers_are_needed(missing: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is missing"):
+        connection(missing, ConsumerConfig)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"kafka.bootstrap.server": "x"}, "did you mean 'kafka.bootstrap.servers'?"),
+        ({"kafka.request.timeout.ms": "soon"}, "kafka.request.timeout.ms='soon' is no number"),
+        ({"kafka.request.timeout.ms": "1"}, "kafka.fetch.max.wait.ms=500 is not below"),
+        ({"kafka.bootstrap.servers": "b1:x"}, "kafka.bootstrap.servers 'b1:x': 'x' is no port"),
+        ({"kafka.key.deserializer": "x"}, "kafka.key.deserializer is not supported"),
+        ({"kafka.interceptor.classes": "x"}, "kafka.interceptor.classes is not supported"),
+        ({"isolation": "serializable"}, "isolation='serializable' is none of"),
+        ({"kafka.sasl.username": "u"}, "kafka.sasl.username and kafka.sasl.password belong"),
+        ({"credentials": "x"}, "credentials='x' names no function"),
+        ({"credentials": "no.such:thing"}, "No module named 'no'"),
+    ],
+)
+def test_errors_name_what_stands_in_the_program(given: dict[str, str], said: str) -> None:
+    assert said in refused(given)
+
+
+def test_sinks_have_no_isolation() -> None:
+    assert "isolation is an option of sources" in refused(
+        {"isolation": "read_committed"}, ProducerConfig
+    )
+
+
+def test_isolation_has_two_names() -> None:
+    own = connection({**SERVERS, "isolation": "READ_COMMITTED"}, ConsumerConfig)
+    assert own.isolation == "read_committed"
+    theirs = {"kafka.isolation.level": "read_committed"}
+    assert connection({**SERVERS, **theirs}, ConsumerConfig).isolation == "read_committed"
+    both = connection({**SERVERS, **theirs, "isolation": "read_committed"}, ConsumerConfig)
+    assert both.isolation == "read_committed"
+    assert "contradict each other" in refused({**theirs, "isolation": "read_uncommitted"})
+
+
+# ---- who we are
+
+
+def test_jaas_is_understood() -> None:
+    found = connection({**SERVERS, **LOGIN, "kafka.sasl.jaas.config": JAAS}, ConsumerConfig)
+    assert isinstance(found.sasl, karrow.Scram)
+    assert (found.sasl.user, found.sasl.name) == ("u", "SCRAM-SHA-256")
+    assert isinstance(found.tls, karrow.TLS)
+
+
+def test_logins_without_jaas() -> None:
+    given = {**SERVERS, **LOGIN, "kafka.sasl.username": "u", "kafka.sasl.password": "hunter2"}
+    found = connection(given, ConsumerConfig)
+    assert isinstance(found.sasl, karrow.Scram)
+    assert found.sasl.password.reveal() == "hunter2"
+    assert "hunter2" not in repr(found)
+    assert "two logins" in refused({**given, "kafka.sasl.jaas.config": JAAS})
+
+
+def test_credentials_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (
+        ("KARROW_SASL_MECHANISM", "SCRAM-SHA-512"),
+        ("KARROW_SASL_USERNAME", "u"),
+        ("KARROW_SASL_PASSWORD", "hunter2"),
+        ("KARROW_TLS_CA", "ca.pem"),
+    ):
+        monkeypatch.setenv(name, value)
+    given = {**SERVERS, "credentials": "environment"}
+    found = connection(given, ConsumerConfig)
+    assert isinstance(found.sasl, karrow.Scram)
+    assert isinstance(found.tls, karrow.TLS)
+    assert connection(given, ConsumerConfig) is found
+    monkeypatch.setenv("KARROW_SASL_PASSWORD", "other")
+    assert connection(given, ConsumerConfig) != found
+    assert "contradict each other" in refused(
+        {"credentials": "environment", "kafka.sasl.jaas.config": JAAS}
+    )
+    assert connection(SERVERS, ConsumerConfig).sasl is None
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("secrets_of_a_test")
+    monkeypatch.setitem(sys.modules, "secrets_of_a_test", module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("made", "names"),
+    [
+        (karrow.OAuthBearer(lambda: "token"), {"sasl"}),
+        (karrow.TLS(), {"tls"}),
+        ({"sasl": karrow.Scram("u", "p"), "tls": karrow.TLS()}, {"sasl", "tls"}),
+    ],
+)
+def test_credentials_of_a_function(provider: ModuleType, made: Any, names: set[str]) -> None:
+    vars(provider)["login"] = lambda: made
+    options._connection.cache_clear()
+    found = connection({**SERVERS, "credentials": "secrets_of_a_test:login"}, ConsumerConfig)
+    assert {name for name in ("sasl", "tls") if getattr(found, name) is not None} == names
+
+
+def test_functions_that_are_not_there(provider: ModuleType) -> None:
+    assert "secrets_of_a_test has no nothing" in refused(
+        {"credentials": "secrets_of_a_test:nothing"}
+    )
+
+
+@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+def test_stores_of_java_are_refused_with_the_line_that_converts_them(kind: str) -> None:
+    said = refused(
+        {
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.truststore.location": "/etc/trust.jks",
+            "kafka.ssl.truststore.type": kind,
+            "kafka.ssl.truststore.password": "hunter2",
+        }
+    )
+    assert "keytool -list -rfc -keystore /etc/trust.jks > ca.pem" in said
+    assert "kafka.ssl.truststore.type=PEM" in said
+    assert "hunter2" not in said
+
+
+def test_pem_stores_are_read(tmp_path: Path) -> None:
+    given = {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": str(tmp_path / "ca.pem"),
+    }
+    found = connection({**SERVERS, **given}, ConsumerConfig).tls
+    assert isinstance(found, karrow.TLS)
+    assert found.ca == str(tmp_path / "ca.pem")
+
+
+# ---- everything else
+
+
+def test_unknown_options_are_refused_with_the_nearest() -> None:
+    known = {"startingOffsets", "subscribe"}
+    options.check_known({"STARTINGOFFSETS": "x", "kafka.x": "", "checkpointLocation": ""}, known)
+    with pytest.raises(ConfigError, match="there is no option 'startingOffset'; did you mean"):
+        options.check_known({"startingOffset": "earliest"}, known)
+    with pytest.raises(ConfigError, match=r"docs/spark\.md"):
+        options.check_known({"quux": ""}, known)
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "said"),
+    [
+        (lambda o: options.flag(o, "x", default=True), "yes", "x='yes' is neither true nor false"),
+        (lambda o: options.count(o, "x"), "1.5", "x='1.5' is no whole number"),
+        (lambda o: options.count(o, "x"), "0", "x=0 is not above zero"),
+        (lambda o: options.choice(o, "x", ("a", "b"), "a"), "c", "x='c' is none of 'a', 'b'"),
+        (lambda o: options.text(o, "x"), "  ", "x is empty"),
+    ],
+)
+def test_values_that_make_no_sense(read: Any, value: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read({"X": value})
+
+
+def test_values() -> None:
+    given = {"Flag": " TRUE ", "count": "7", "choice": "B", "text": " a "}
+    assert options.flag(given, "flag", default=False) is True
+    assert options.flag(given, "other", default=False) is False
+    assert options.count(given, "count") == 7
+    assert options.count(given, "other") is None
+    assert options.choice(given, "choice", ("a", "b"), "a") == "b"
+    assert options.choice(given, "other", ("a", "b"), "a") == "a"
+    assert options.text(given, "text") == "a"
