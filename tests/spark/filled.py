@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,10 +74,13 @@ def filled(cluster: KafkaCluster) -> Filled:
 
 
 def new_topic(
-    cluster: KafkaCluster, name: str | None = None, partitions: int = 1, **config: str
+    cluster: KafkaCluster,
+    name: str | None = None,
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
 ) -> str:
     """A topic that keeps records from START_MS, which is long ago."""
-    kept = {"retention.ms": "-1", **config}
+    kept = {"retention.ms": "-1", **(config or {})}
     return cluster.create_topic(name, partitions=partitions, config=kept)
 
 
@@ -85,14 +88,14 @@ def new_topic(
 def _filled(bootstrap: str, cluster: KafkaCluster) -> Filled:
     family = new_name("parity")
 
-    def topic(name: str, partitions: int, **config: str) -> str:
-        return new_topic(cluster, f"{family}.{name}", partitions, **config)
+    def topic(name: str, partitions: int, config: Mapping[str, str] | None = None) -> str:
+        return new_topic(cluster, f"{family}.{name}", partitions, config)
 
     made = Filled(
         orders=topic("orders", len(SIZES)),
         sparse=topic("sparse", 3),
         empty=topic("empty", 2),
-        stamped=topic("stamped", 1, **{"message.timestamp.type": "LogAppendTime"}),
+        stamped=topic("stamped", 1, {"message.timestamp.type": "LogAppendTime"}),
         trimmed=topic("trimmed", 2),
         dealt=topic("dealt", 1),
     )
