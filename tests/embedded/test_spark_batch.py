@@ -467,3 +467,54 @@ def test_filters_choose_what_is_fetched(broker: karrow.Broker, client: karrow.Cl
 
 def test_readers_take_filters_only_if_asked(broker: karrow.Broker) -> None:
     assert not isinstance(batch(broker.bootstrap, subscribe="orders"), FilteredReader)
+
+
+# ---- logins
+
+
+@pytest.fixture
+def guarded() -> Iterator[karrow.Broker]:
+    with karrow.Broker(sasl={"u": "hunter2"}) as broker:
+        login = karrow.Scram("u", "hunter2")
+        with karrow.Client(broker.bootstrap, sasl=login) as client:
+            client.create_topic("orders", 1)
+            client.produce("orders", [b"1"], partition=0)
+        yield broker
+        pool.close()
+
+
+JAAS = "org.apache.kafka.common.security.{} required username='u' password='{}';"
+LOGINS: dict[str, dict[str, str]] = {
+    "jaas": {
+        "kafka_sasl_mechanism": "PLAIN",
+        "kafka_sasl_jaas_config": JAAS.format("plain.PlainLoginModule", "hunter2"),
+    },
+    "scram": {
+        "kafka_sasl_mechanism": "SCRAM-SHA-256",
+        "kafka_sasl_username": "u",
+        "kafka_sasl_password": "hunter2",
+    },
+    "environment": {"credentials": "environment"},
+}
+
+
+@pytest.mark.parametrize("kind", LOGINS)
+def test_logins(guarded: karrow.Broker, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("KARROW_SASL_MECHANISM", "SCRAM-SHA-512")
+    monkeypatch.setenv("KARROW_SASL_USERNAME", "u")
+    monkeypatch.setenv("KARROW_SASL_PASSWORD", "hunter2")
+    given = {"subscribe": "orders", "kafka_security_protocol": "SASL_PLAINTEXT", **LOGINS[kind]}
+    assert values(read(guarded.bootstrap, **given)) == [b"1"]
+
+
+def test_a_wrong_password_does_not_show(guarded: karrow.Broker) -> None:
+    given = {
+        "subscribe": "orders",
+        "kafka_security_protocol": "SASL_PLAINTEXT",
+        "kafka_sasl_mechanism": "PLAIN",
+        "kafka_sasl_jaas_config": JAAS.format("plain.PlainLoginModule", "hunter3"),
+    }
+    with pytest.raises(errors.AuthenticationError) as caught:
+        read(guarded.bootstrap, **given)
+    assert "hunter3" not in str(caught.value)
+    assert "hunter3" not in repr(batch(guarded.bootstrap, **given))

@@ -7,9 +7,11 @@ import sys
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from karrow import records
-from karrow.spark.reading.schema import Columns
+from karrow.errors import ConfigError
+from karrow.spark.reading.schema import Columns, check_schema, source_schema
 
 
 def decoded(columns: Columns, *batches: bytes) -> pa.RecordBatch:
@@ -46,3 +48,15 @@ columns.batch(reader.read_arrow(columns=columns.names, timestamp_unit="us"), 1 <
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_columns_that_somebody_made_up_are_refused() -> None:
+    check_schema(source_schema({}), {})
+    check_schema(source_schema({"includeHeaders": "true"}), {"includeHeaders": "true"})
+    for given in (
+        source_schema({"includeHeaders": "true"}),
+        StructType().add("value", "string"),
+        StructType(),
+    ):
+        with pytest.raises(ConfigError, match="columns of its own: key, value, topic, partition"):
+            check_schema(given, {})
