@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -299,18 +298,3 @@ def test_workers_are_forked_and_have_clients_of_their_own(source: Source) -> Non
         assert [row.id for row in found] == [5] * 4
         assert values(source.read()) == list(range(5))
         assert client.latest_offset(topic, 0) == 5
-
-
-def test_examples_of_the_documentation_run(
-    embedded: tuple[Source, karrow.Broker], tmp_path: Path
-) -> None:
-    source, broker = embedded
-    source.put(5)
-    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
-    blocks = re.findall(r"^```python spark\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    known: dict[str, Any] = {"spark": source.spark, "folder": str(tmp_path), "karrow": karrow}
-    for block in blocks:
-        exec(block.replace("localhost:9092", broker.bootstrap), known)
-    source.spark.streams.removeListener(known["listener"])
-    assert values(source.spark.read.parquet(str(tmp_path / "orders"))) == list(range(5))
-    assert len(blocks) == 3
