@@ -321,9 +321,7 @@ if kind == "iterate":
 while not held:
     held = consumer.poll(0.2)
 print("ready", flush=True)
-began = time.monotonic()
-while time.monotonic() - began < 3:  # stopped here; the clock goes on
-    time.sleep(0.005)
+sys.stdin.readline()  # stopped here; the clock goes on
 seen = []
 if kind == "iterate":
     import threading
@@ -375,8 +373,9 @@ def stop_past_the_session(kafka: KafkaCluster, kind: str, other_kind: dict[str, 
     fill(kafka.bootstrap(), topic, range(20), 2)
     command = [sys.executable, "-W", "error", "-c", STOPPED, kafka.bootstrap(), topic, group, kind]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     try:
+        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGSTOP)
@@ -384,6 +383,8 @@ def stop_past_the_session(kafka: KafkaCluster, kind: str, other_kind: dict[str, 
         with karrow.Consumer(kafka.bootstrap(), topic, **options) as other:
             assert places(take(other, 40)) == everything(20, 2)
             other.commit()
+            process.stdin.write("\n")  # so that it goes on in the moment in which it is woken
+            process.stdin.flush()
             process.send_signal(signal.SIGCONT)
             deadline = time.monotonic() + TIMEOUT
             while process.poll() is None:

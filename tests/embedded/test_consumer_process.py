@@ -294,9 +294,7 @@ held = []
 while not held:
     held = next(found)
 print("ready", flush=True)
-began = time.monotonic()
-while time.monotonic() - began < 3:  # stopped here; the clock goes on
-    time.sleep(0.005)
+sys.stdin.readline()  # stopped here; the clock goes on
 print("awake", flush=True)
 try:
     consumer.commit({("topic", partition): offset + 1 for partition, offset in held})
@@ -337,6 +335,9 @@ def test_stopped_process_hands_out_and_commits_nothing_of_others(broker: Broker)
                 assert places(take(other, 2 * COUNT)) == everything(COUNT)
                 other.commit()
         for process in processes.values():
+            assert process.stdin is not None
+            process.stdin.write("\n")  # so that it goes on in the moment in which it is woken
+            process.stdin.flush()
             process.send_signal(signal.SIGCONT)
         for way, process in processes.items():
             found = said(process)
