@@ -46,11 +46,18 @@ demo: setup ## orders through a pipeline on Spark that is killed on the way, and
 test: setup ## the gate: everything but the slow tests
 	$(BIN)/pytest -m 'not slow'
 
+# In parts side by side: most tests wait for something most of the time. Each part prints its seed.
+FULL := contract chaos+embedded+interop unit+property+oracle+fuzz spark
+JOBS ?= 2
+
 test-full: setup ## every test, Spark's newest release, long fuzz, and the kernel under sanitizers
-	KARROW_TEST_PROFILE=full $(BIN)/pytest
+	@$(MAKE) -j$(JOBS) -k -O $(FULL:%=full-%)
 	@$(MAKE) test-newest-spark
 	@$(MAKE) fuzz
 	@$(MAKE) sanitize
+
+full-%:
+	KARROW_TEST_PROFILE=full $(BIN)/pytest -p no:cacheprovider $(patsubst %,tests/%,$(subst +, ,$*))
 
 # The newest Spark is put before the one in .venv, whose own Kafka connector is the newest to be had:
 # the tests that compare the two connectors are left out here.
