@@ -373,6 +373,17 @@ def test_a_truncated_log_is_a_loss(broker: karrow.Broker, client: karrow.Client)
         in_task(reader, part)
 
 
+def test_an_offset_that_is_out_of_range_for_a_moment(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    fill(client)
+    broker.fail("Fetch", "OFFSET_OUT_OF_RANGE")
+    assert values(read(broker.bootstrap, subscribe="orders")) == numbers(COUNT)
+    broker.fail("Fetch", "OFFSET_OUT_OF_RANGE", times=2)
+    with pytest.raises(DataLoss, match="of orders-0 are not there"):
+        read(broker.bootstrap, subscribe="orders")
+
+
 # ---- times
 
 

@@ -20,7 +20,7 @@ from karrow import errors
 from karrow.spark import pool
 from karrow.spark.reading.loss import DataLoss
 from karrow.types import TopicPartition
-from tests.embedded.sourcing import Query, places, stream, values
+from tests.embedded.sourcing import Query, in_task, places, stream, values
 
 
 @pytest.fixture
@@ -327,6 +327,36 @@ def test_a_topic_that_is_made_anew_while_a_batch_waits(
     put(client, 100)
     with pytest.raises(DataLoss, match="another one has its name now"):
         running.repeat(0)
+
+
+def test_a_worker_that_knows_the_old_topic_looks_again(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    given = {"startingOffsets": "earliest"}
+    worker = query(broker, **given, kafka_client_id="worker")
+    put(client, 3)
+    assert read(worker) == numbers(3)
+    recreate(broker, client)
+    put(client, 7)
+    planned = query(broker, **given)
+    assert read(planned) == numbers(7)
+    found = [row for part in planned.ranges(0) for row in in_task(worker.reader, part)]
+    assert values(found) == numbers(7)
+
+
+def test_a_topic_that_is_deleted_while_a_batch_waits(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    put(client, 5)
+    running = query(broker, startingOffsets="earliest")
+    running.next()
+    (part,) = running.ranges(0)
+    client.delete_topic("orders")
+    with pytest.raises(DataLoss, match="are gone with their topic or partition"):
+        in_task(running.reader, part)
+    running.given["failOnDataLoss"] = "false"
+    running.restart()
+    assert in_task(running.reader, part) == []
 
 
 def test_a_topic_that_is_deleted_is_a_loss(broker: karrow.Broker, client: karrow.Client) -> None:

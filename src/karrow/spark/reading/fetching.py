@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Fetching", "RecreatedTopic"]
 
-# How much more than expected is asked for, so that the last fetch of a range suffices.
+# What an offset is expected to take before anything is known of it, and how much more than expected
+# is asked for, so that the last fetch of a range suffices.
+BYTES_PER_OFFSET = 1024.0
 MARGIN = 1.1
 SMALLEST = 64 << 10
 SAMPLE_BYTES = 32 << 10
@@ -87,6 +89,8 @@ class Fetching(Calls):
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._config.call_timeout
         silent = 0
+        if self._is_other_topic():  # or was, when this process last looked
+            await self._cluster.refresh([self.partition.topic])
         while True:
             answer = await self._fetched(offset, self._size(offset))
             if answer.data is not None:
@@ -129,7 +133,8 @@ class Fetching(Calls):
         topic, partition = self.partition
 
         def body(version: int, _connection: Connection) -> dict[str, Any]:
-            self._check_topic()
+            if self._is_other_topic():
+                raise RecreatedTopic("the topic has another id now", topic=topic)
             entry = self._topic(topic, version, FIRST_WITH_TOPIC_IDS, "topic")
             part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": size}
             return {
@@ -151,10 +156,9 @@ class Fetching(Calls):
         )
         return await self._call(request, lambda reply: self._answer(reply, offset), retries=retries)
 
-    def _check_topic(self) -> None:
+    def _is_other_topic(self) -> bool:
         then, now = self._topic_id_then, self._cluster.cache.topic_id(self.partition.topic)
-        if then is not None and now is not None and then != str(now):
-            raise RecreatedTopic(f"the topic has the id {now} now", topic=self.partition.topic)
+        return then is not None and now is not None and then != str(now)
 
     def _answer(self, reply: Reply, offset: int) -> Answer:
         topic, partition = self.partition
@@ -204,8 +208,5 @@ class Fetching(Calls):
 
     def _size(self, offset: int) -> int:
         """How many bytes to ask for: what is left of the range, if that is less than a fetch."""
-        most = self._config.partition_max_bytes
-        if self._bytes_per_offset is None:
-            return most
-        left = (self.end - offset) * self._bytes_per_offset * MARGIN
-        return min(most, max(round(left), SMALLEST))
+        left = (self.end - offset) * (self._bytes_per_offset or BYTES_PER_OFFSET) * MARGIN
+        return min(self._config.partition_max_bytes, max(round(left), SMALLEST))

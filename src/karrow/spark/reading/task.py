@@ -6,6 +6,7 @@ fetch gathers in the socket. A task that is closed or interrupted takes its fetc
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from karrow.errors import OffsetOutOfRange, RemoteProtocolError, UnknownTopicOrPartition
@@ -17,7 +18,6 @@ from karrow.spark.reading.schema import Columns
 from karrow.types import OffsetSpec
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterator
 
     import pyarrow as pa
@@ -55,6 +55,7 @@ class _Reading:
         )
         self._columns = Columns(with_headers=settings.with_headers)
         self._ahead: asyncio.Task[Answer] | None = None
+        self._doubted = -1
 
     async def _resolved(self, wanted: Range) -> tuple[int, int]:
         """Where it begins and ends, if that was left open until now."""
@@ -109,6 +110,10 @@ class _Reading:
         latest = (await client.list_offsets({where: OffsetSpec.latest()}))[where].offset or 0
         start, end = self._position, self._fetching.end
         fails = self._settings.fails_on_loss
+        if earliest <= start <= latest and self._doubted != start:
+            self._doubted = start  # a leader that has just been elected may not know yet
+            await asyncio.sleep(self._settings.config.retry_backoff)
+            return start
         if start < earliest:
             lost = Verdict(where, start, min(earliest, end), "removed", f"it begins at {earliest}")
             report(lost, fails=fails)
