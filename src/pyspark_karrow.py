@@ -3,7 +3,7 @@
 Nothing may fail here: Spark asks for these modules whatever the program is about.
 """
 
-try:
+import contextlib
+
+with contextlib.suppress(ImportError):
     from karrow.spark.data_source import KarrowDataSource as DefaultSource  # noqa: F401
-except ImportError:
-    pass
