@@ -214,6 +214,11 @@ class Driver:
         wait_for(lambda: seen.exists() or self.process.poll() is not None, "point not reached")
         assert seen.exists(), self.log()[-3000:]
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is gone already."""
+        return self.process.poll() is not None
+
     def ended(self, limit: float = LIMIT) -> int:
         """Wait for its end; how it ended."""
         return self.process.wait(limit)

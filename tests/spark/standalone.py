@@ -23,6 +23,7 @@ import pyspark
 JARS = Path(pyspark.__file__).parent / "jars"
 DEPLOY = "org.apache.spark.deploy"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+SCALA = "2.13"
 # What Spark needs of a newer Java's inner parts.
 OPENED = (
     "java.base/java.lang",
@@ -103,6 +104,7 @@ class Standalone:
                     **os.environ,
                     "PYSPARK_PYTHON": sys.executable,
                     "SPARK_HOME": str(JARS.parent),
+                    "SPARK_SCALA_VERSION": SCALA,  # or it looks for a checkout that was built
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "SPARK_LOCAL_DIRS": str(self._folder / "local"),
                 },

@@ -35,8 +35,10 @@ def held(case: Case, point: str) -> tuple[Path, str]:
     return hold, f"wait={point}@1:{hold}"
 
 
-def arrived(hold: Path) -> None:
-    wait_for(hold.with_suffix(".seen").exists, "no task came by the point")
+def arrived(hold: Path, driver: Driver) -> None:
+    seen = hold.with_suffix(".seen")
+    wait_for(lambda: seen.exists() or driver.has_ended, "no task came by the point")
+    assert seen.exists(), driver.log()[-3000:]
 
 
 def on_cluster(case: Case, cluster: Standalone, orders: str, **settings: str) -> Driver:
@@ -53,7 +55,7 @@ def on_cluster(case: Case, cluster: Standalone, orders: str, **settings: str) ->
 def test_executor_is_killed_after_its_tasks_have_written(case: Case, cluster: Standalone) -> None:
     hold, orders = held(case.add(3), "task-done")
     with on_cluster(case, cluster, orders) as driver:
-        arrived(hold)
+        arrived(hold, driver)
         os.kill(cluster.executors()[0], signal.SIGKILL)
         hold.unlink()
         driver.succeeded()
@@ -67,7 +69,7 @@ def test_task_whose_executor_is_lost_writes_on_and_is_fenced(
     """The Python half of a task outlives its executor, and has rows and connections still."""
     hold, orders = held(case.add(3, rows=200), "task-wrote")
     with on_cluster(case, cluster, orders) as driver:
-        arrived(hold)
+        arrived(hold, driver)
         before = set(cluster.executors())
         for pid in before:
             os.kill(pid, signal.SIGKILL)
@@ -84,7 +86,7 @@ def test_executor_that_stood_still_is_too_late(
     hold, orders = held(case.add(2, rows=200), "task-wrote")
     quick = {"spark.network.timeout": "20s", "spark.executor.heartbeatInterval": "2s"}
     with on_cluster(case, cluster, orders, **quick) as driver:
-        arrived(hold)
+        arrived(hold, driver)
         still = cluster.executors()[0]
         os.kill(still, signal.SIGSTOP)
         try:
@@ -100,7 +102,7 @@ def test_shuffle_that_is_lost_under_the_write_fails_the_attempt_only(case: Case)
     hold, orders = held(case.add(1).add(1, rows=400_000).add(1), "task-begun")
     pieces = {"spark.sql.files.maxPartitionBytes": "500000", "spark.sql.files.openCostInBytes": "0"}
     with case.driver(orders, settings=pieces) as driver:
-        arrived(hold)
+        arrived(hold, driver)
         lost = list((case.folder / "local").rglob("shuffle_*.data"))
         assert len(lost) > 4
         for file in lost:
