@@ -53,7 +53,8 @@ def test_the_front_page(spark: SparkSession, bootstrap: str, tmp_path: Path) -> 
     rows = zip(totals["key"].to_pylist(), totals["value"].to_pylist(), strict=True)
     assert list(rows) == [(b"ann", b"%d" % COUNT)]
     with karrow.Client(bootstrap) as client:
-        assert client.committed_offsets("totals", ["orders"])[("orders", 0)].offset == COUNT
+        stored = client.committed_offsets("totals", ["orders"])
+    assert stored[karrow.TopicPartition("orders", 0)].offset == COUNT
 
 
 def test_reading(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
