@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,13 +38,14 @@ import karrow
 
 PIPELINE = Path(__file__).parent / "orders.toml"
 TOPICS = {"orders": 4, "totals": 2, "orders.bad": 1}
+QUERIES = ("totals", "raw", "orders.dead-letter")
 TRANSACTION = "karrow.sink.orders.totals"
 CUSTOMERS = 50
 BEGIN = 1_788_220_800  # the first of September 2026
 HOUR = 3600
 WINDOW = 300
 CLOSING = "closing time"
-PATIENCE = 300.0
+PATIENCE = 600.0
 
 console = Console(highlight=False)
 
@@ -77,9 +78,9 @@ def main() -> int:
         sent = make_orders(count)
         feed(broker.bootstrap, sent)
         first = stack.enter_context(Driver(broker.bootstrap, folder, "first run"))
-        kill_inside_transaction(first, broker.bootstrap)
+        kill_inside_transaction(first, broker.bootstrap, folder, count)
         again = stack.enter_context(Driver(broker.bootstrap, folder, "second run"))
-        finish(again, broker.bootstrap)
+        finish(again, broker.bootstrap, folder, count)
         is_right = proof(sent, broker.bootstrap, folder)
         show(broker.bootstrap)
     console.print(f"\n{time.monotonic() - began:.0f} s in all", style="dim")
@@ -200,23 +201,33 @@ class Driver:
         """Whether it has said something like that, from a line on."""
         return any(re.search(pattern, line) for line in self.lines[since:])
 
-    def until(self, pattern: str, since: int = 0) -> None:
-        """Wait until it says so."""
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that it does."""
         deadline = time.monotonic() + PATIENCE
-        while not self.said(pattern, since):
+        while not condition():
             if self._process.poll() is not None:
                 raise SystemExit("the pipeline ended too early")
             if time.monotonic() > deadline:
-                raise SystemExit(f"the pipeline did not come to {pattern!r}")
+                raise SystemExit("the pipeline does not come to an end")
             time.sleep(0.02)
 
 
-def kill_inside_transaction(driver: Driver, bootstrap: str) -> None:
+def read_up_to(folder: Path, query: str) -> int:
+    """How many orders a query is through with, by Spark's own checkpoint."""
+    place = folder / "checkpoint" / query
+    batches = [int(file.name) for file in (place / "commits").glob("[0-9]*")]
+    if not batches:
+        return 0
+    offsets = json.loads((place / "offsets" / str(max(batches))).read_text().splitlines()[-1])
+    return sum(offsets["orders"].values())
+
+
+def kill_inside_transaction(driver: Driver, bootstrap: str, folder: Path, count: int) -> None:
     """Let it get somewhere; then kill it while it has a transaction open, the worst moment."""
-    driver.until(r"totals batch [1-9]")
+    driver.until(lambda: driver.said("totals batch [1-9]"))
     with karrow.Admin(bootstrap) as admin:
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and not driver.said("totals batch .* lag 0,"):
+        while time.monotonic() < deadline and read_up_to(folder, "totals") < count:
             going = admin.list_transactions(states=["Ongoing"])
             if TRANSACTION in {one.transactional_id for one in going}:
                 driver.kill()
@@ -225,19 +236,18 @@ def kill_inside_transaction(driver: Driver, bootstrap: str) -> None:
     raise SystemExit("the pipeline was done before it could be killed; send more orders")
 
 
-def finish(driver: Driver, bootstrap: str) -> None:
+def finish(driver: Driver, bootstrap: str, folder: Path, count: int) -> None:
     """Wait until it has everything, close the last windows, and end it."""
-    driver.until(r"totals batch .* lag 0\b")
-    driver.until(r"raw batch .* lag 0\b")
-    driver.until(r"orders.dead-letter batch .* lag 0\b")
-    # A window is final when the watermark has passed it, so a late order says that it is late.
+    driver.until(lambda: read_up_to(folder, "totals") == count)
+    # A window is written when an order has come that is later than its end and a minute. One that
+    # came before all others are read would make those too late.
     closing = {"id": -1, "customer": CLOSING, "cents": 0, "at": BEGIN + 2 * HOUR}
     since = len(driver.lines)
     with karrow.Producer(bootstrap) as producer:
         producer.send("orders", as_json(closing), key=CLOSING).result()
-    driver.until(r"totals batch .*: 0 rows in, [1-9]", since)
-    driver.until("raw batch", since)
-    driver.until("orders.dead-letter batch", since)
+    for query in QUERIES:
+        driver.until(lambda: read_up_to(folder, query) == count + 1)  # noqa: B023 - waits here
+    driver.until(lambda: driver.said(r"totals batch .*: 0 rows in, [1-9]", since))
     driver.stop()
 
 
