@@ -96,7 +96,6 @@ def test_empty_topics_and_ranges_give_nothing(both: Both, topics: Filled) -> Non
 # ---- offsets
 
 
-@pytest.mark.gate
 @pytest.mark.parametrize(
     ("start", "end", "count"),
     [
@@ -104,7 +103,12 @@ def test_empty_topics_and_ranges_give_nothing(both: Both, topics: Filled) -> Non
         (" EARLIEST", "Latest ", sum(SIZES)),
         ({0: 209, 1: EARLIEST, 2: 6}, None, 1 + 45 + 0),
         (None, {0: 1, 1: LATEST, 2: 0}, 1 + 45 + 0),
-        ({0: 100, 1: EARLIEST, 2: 4}, {0: 200, 1: 10, 2: LATEST}, 100 + 10 + 2),
+        pytest.param(
+            {0: 100, 1: EARLIEST, 2: 4},
+            {0: 200, 1: 10, 2: LATEST},
+            100 + 10 + 2,
+            marks=pytest.mark.gate,
+        ),
     ],
 )
 def test_offsets(both: Both, topics: Filled, start: Any, end: Any, count: int) -> None:
@@ -131,7 +135,6 @@ def test_names_of_options_in_any_case(both: Both, topics: Filled) -> None:
 # ---- times
 
 
-@pytest.mark.gate
 def test_times_of_all_partitions(both: Both, topics: Filled) -> None:
     rows = both.read(
         subscribe=topics.orders,
@@ -197,14 +200,13 @@ def test_which_of_several_starts_and_ends_counts(both: Both, topics: Filled) -> 
 # ---- tasks
 
 
-@pytest.mark.gate
 @pytest.mark.parametrize(
     "options",
     [
         {"minPartitions": 3},
         {"minPartitions": 9},
         {"maxRecordsPerPartition": 64},
-        {"maxRecordsPerPartition": 64, "minPartitions": 11},
+        pytest.param({"maxRecordsPerPartition": 64, "minPartitions": 11}, marks=pytest.mark.gate),
     ],
     ids=str,
 )

@@ -50,7 +50,6 @@ def test_small_limits_starve_no_partition(both: Both, kafka: KafkaCluster, limit
     assert count(batches) == 13
 
 
-@pytest.mark.gate
 def test_streams_begin_where_they_are_told(both: Both, topics: Filled) -> None:
     places = in_json(topics.orders, {0: 200, 1: LATEST, 2: EARLIEST})
     assert count(both.drain(subscribe=topics.orders, startingOffsets=places)) == 10 + 6
@@ -77,7 +76,6 @@ def test_assigned_partitions_and_patterns(both: Both, topics: Filled) -> None:
     assert count(matched) == sum(SIZES)
 
 
-@pytest.mark.gate
 def test_micro_batches_are_split_alike(both: Both, topics: Filled) -> None:
     options = {"subscribe": f"{topics.orders},{topics.empty}", "startingOffsets": "earliest"}
     limits: list[dict[str, Any]] = [{"minPartitions": 9}, {"maxRecordsPerPartition": 64}]
@@ -88,7 +86,6 @@ def test_micro_batches_are_split_alike(both: Both, topics: Filled) -> None:
     assert len(both.drain(**options, minPartitions=5)[0]) == 5
 
 
-@pytest.mark.gate
 def test_streams_of_committed_records(both: Both, topics: Filled) -> None:
     committed = {"kafka.isolation.level": "read_committed", "startingOffsets": "earliest"}
     batches = both.drain(subscribe=topics.dealt, **committed, maxOffsetsPerTrigger=9)
