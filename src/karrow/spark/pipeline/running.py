@@ -35,7 +35,7 @@ __all__ = ["PipelineFailed", "Running", "View"]
 # How long a batch inside a transaction may take to finish when the pipeline is stopped.
 GRACE = 20.0
 LOOK_EVERY = 0.25
-ATTEMPTS = 6
+ATTEMPTS = 20
 
 News = Mapping[str, Sequence[Mapping[str, Any]]]
 
