@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from karrow.spark.exactly import exactly_once as exactly_once
     from karrow.spark.listening import LagListener as LagListener
     from karrow.spark.pipeline import Pipeline as Pipeline
+    from karrow.spark.pipeline import PipelineFailed as PipelineFailed
 
-__all__ = ["LagListener", "Pipeline", "exactly_once", "register"]
+__all__ = ["LagListener", "Pipeline", "PipelineFailed", "exactly_once", "register"]
 
 _HOMES = {
     "LagListener": "karrow.spark.listening",
     "Pipeline": "karrow.spark.pipeline",
+    "PipelineFailed": "karrow.spark.pipeline",
     "exactly_once": "karrow.spark.exactly",
 }
 

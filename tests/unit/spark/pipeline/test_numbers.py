@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import pickle
 from typing import Any
 
 from rich.console import Console
 
+from karrow.spark import PipelineFailed
 from karrow.spark.pipeline.lines import Lines, QueryTotals, Summary, batch_line, seconds
 from karrow.spark.pipeline.running import told
 from karrow.spark.pipeline.tracker import Tracker
@@ -133,6 +135,11 @@ def test_times_are_as_exact_as_it_matters() -> None:
         "1 min 1 s",
         "2 h 1 min",
     ]
+
+
+def test_a_failure_travels() -> None:
+    error = pickle.loads(pickle.dumps(PipelineFailed("it failed", query="totals", hint="look")))
+    assert (str(error), error.query) == ("it failed; look", "totals")
 
 
 def test_of_a_failure_the_line_that_matters_is_told() -> None:
