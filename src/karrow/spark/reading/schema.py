@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -59,7 +59,8 @@ _ARROW = [
 _NO_TIME_US = -1000
 
 # To make a value of its own from one of Python's, Arrow imports pandas, which takes longer than all
-# other imports of a worker. So nothing here does that before it must.
+# other imports of a worker; for a cast it imports its functions. So nothing here does either before
+# it must.
 
 
 def source_schema(options: Mapping[str, str]) -> StructType:
@@ -98,7 +99,7 @@ class Columns:
         if arrays[_TIMESTAMP].null_count:
             no_time = pa.scalar(_NO_TIME_US, self.schema.field(_TIMESTAMP).type)
             arrays[_TIMESTAMP] = arrays[_TIMESTAMP].fill_null(no_time)
-        arrays[_TIMESTAMP_TYPE] = arrays[_TIMESTAMP_TYPE].cast(pa.int32())
+        arrays[_TIMESTAMP_TYPE] = _widened(arrays[_TIMESTAMP_TYPE])
         if self._with_headers:
             arrays[_HEADER] = _without_empty(cast("pa.ListArray", arrays[_HEADER]))
         rows = _rows_before(arrays[_OFFSET], end)
@@ -121,8 +122,18 @@ def _rows_before(offsets: pa.Array, end: int) -> int:
     return low
 
 
+def _widened(narrow: pa.Array) -> pa.Array:
+    """Bytes as the integers that Spark has; none of them is null."""
+    data = cast("memoryview", narrow.buffers()[1])
+    numbers = np.frombuffer(data, np.int8, len(narrow), narrow.offset)
+    wide = pa.py_buffer(numbers.astype(np.int32))
+    return pa.Array.from_buffers(pa.int32(), len(narrow), [None, wide])
+
+
 def _without_empty(headers: pa.ListArray) -> pa.ListArray:
     """Records without headers have null there, as Spark's own connector says it."""
+    import pyarrow.compute as pc
+
     begins, ends = headers.offsets[:-1], headers.offsets[1:]
     empty = pc.equal(begins, ends)
     if not pc.any(empty).as_py():
