@@ -66,7 +66,6 @@ class Life:
                 assert [bytes(record.value or b"") for record in found.records] == wanted
 
 
-@pytest.mark.kafka(every_release=True)
 @BOTH
 def test_driver_dies_at_every_point(kafka_version: KafkaCluster, tmp_path: Path) -> None:
     life = Life(kafka_version, tmp_path, "group")

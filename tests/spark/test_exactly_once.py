@@ -49,10 +49,11 @@ def test_batches_are_committed_whole_where_their_keys_belong(
     assert {partition for partition, _ in committed(case.bootstrap, case.topic)} == {0, 1, 2}
 
 
-@pytest.mark.gate
 @EVERYWHERE
 @BOTH
-@pytest.mark.parametrize("point", ["task-done", "raise=task-begun"])
+@pytest.mark.parametrize(
+    "point", [pytest.param("task-done", marks=pytest.mark.gate), "raise=task-begun"]
+)
 def test_task_that_dies_is_fenced_and_its_batch_written_again(
     spark: SparkSession, case: Case, point: str
 ) -> None:
