@@ -84,7 +84,11 @@ def test_executor_that_stood_still_is_too_late(
 ) -> None:
     case = Case(kafka, tmp_path, partitions=4)
     hold, orders = held(case.add(2, rows=200), "task-wrote")
-    quick = {"spark.network.timeout": "20s", "spark.executor.heartbeatInterval": "2s"}
+    quick = {
+        "spark.network.timeout": "30s",
+        "spark.network.timeoutInterval": "5s",
+        "spark.executor.heartbeatInterval": "2s",
+    }
     with on_cluster(case, cluster, orders, **quick) as driver:
         arrived(hold, driver)
         still = cluster.executors()[0]
