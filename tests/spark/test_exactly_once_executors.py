@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,4 +114,5 @@ def test_shuffle_that_is_lost_under_the_write_fails_the_attempt_only(case: Case)
             file.unlink()
         hold.unlink()
         driver.succeeded()
+        assert re.search("FetchFailed|FileNotFound|No such file", driver.log())
     assert case.found() == case.wanted()
