@@ -302,7 +302,9 @@ def filed(folder: Path) -> tuple[list[int], int]:
         named |= {Path(json.loads(entry)["path"]).name for entry in entries}
     files = list(raw.rglob("*.parquet"))
     counted = [file for file in files if file.name in named]
-    ids = [value for file in counted for value in pq.read_table(file, ["id"])["id"].to_pylist()]
+    ids = [
+        value for file in counted for value in pq.read_table(file, columns=["id"])["id"].to_pylist()
+    ]
     return ids, len(files) - len(counted)
 
 

@@ -7,7 +7,7 @@ Rules:
   transactions, so that readers of committed data need not.
 - A query starts a process of Python for its source, and Spark gives up on one that has not answered
   within ten seconds. On a machine that is busy the query is started again, which is as safe as any
-  restart. All start at once, since nothing is as busy as a query in its first batch.
+  restart: one query at a time, or they would keep each other from it.
 - Spark tells of a failure when the query has ended, and of its last batch a moment later.
 """
 
@@ -77,6 +77,8 @@ class Running:
         self._ended: Summary | None = None
         self._attempts: Counter[str] = Counter()
         self._is_over = False
+        self._to_start: list[str] = []
+        self._started_last: StreamingQuery | None = None
         self._queries: dict[str, StreamingQuery] = {}
         self._trackers = {flow.name: Tracker(flow.name, self._began) for flow in flows}
         try:
@@ -115,9 +117,12 @@ class Running:
         news = self._news()
         self._is_over = len(ended) == len(self._queries)
         for name, query in ended.items():
-            if (error := query.exception()) is not None:
+            error = None if name in self._to_start else query.exception()
+            if error is not None:
                 self._ended_with(name, error)
-                self._is_over = False
+        if self._to_start:
+            self._is_over = False
+            self._start_next()
         return news
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -172,14 +177,22 @@ class Running:
         return self._ended
 
     def _ended_with(self, name: str, error: Exception) -> None:
-        """A query has failed: begin it again if it had no chance, else stop all and raise."""
-        flow = next(flow for flow in self._flows if flow.name == name)
+        """A query has failed: it is begun again if it had no chance, else all are stopped."""
         self._attempts[name] += 1
         if _NO_ANSWER in str(error) and self._attempts[name] < ATTEMPTS:
-            self._queries[name] = flow.start(once=self._once)
+            self._to_start.append(name)
             return
         self.stop()
-        raise PipelineFailed(f"{flow.where} {told(str(error))}", query=name) from error
+        where = next(flow.where for flow in self._flows if flow.name == name)
+        raise PipelineFailed(f"{where} {told(str(error))}", query=name) from error
+
+    def _start_next(self) -> None:
+        """Start one more query, unless the one before is still about it."""
+        last = self._started_last
+        if last is None or not last.isActive or not _is_beginning(last):
+            name = self._to_start.pop(0)
+            flow = next(flow for flow in self._flows if flow.name == name)
+            self._queries[name] = self._started_last = flow.start(once=self._once)
 
     def _news(self) -> News:
         now = time.monotonic()
@@ -196,9 +209,14 @@ class Running:
         return Summary(self.name, time.monotonic() - self._began, how, queries)
 
 
+_BEGINNING = ("Initializing", "Getting offsets")
 _NO_ANSWER = "Python worker failed to connect back"
 _RAISED = ("Error", "Exception", "Failed", "Ended")
 _FOREIGN = ("org.apache.", "java.", "pyspark.", "py4j.", "Caused by")
+
+
+def _is_beginning(query: StreamingQuery) -> bool:
+    return str(query.status["message"]).startswith(_BEGINNING)
 
 
 def told(text: str) -> str:
