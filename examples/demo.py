@@ -15,6 +15,7 @@ import os
 import random
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,7 @@ BEGIN = 1_788_220_800  # the first of September 2026
 HOUR = 3600
 WINDOW = 300
 CLOSING = "closing time"
+FULL_BATCH = 20_000
 PATIENCE = 600.0
 
 console = Console(highlight=False)
@@ -83,6 +85,7 @@ def main() -> int:
         finish(again, broker.bootstrap, folder, count)
         is_right = proof(sent, broker.bootstrap, folder)
         show(broker.bootstrap)
+        speed(count, [first, again])
     console.print(f"\n{time.monotonic() - began:.0f} s in all", style="dim")
     return 0 if is_right else 1
 
@@ -158,6 +161,8 @@ class Driver:
         command += ["--bootstrap", bootstrap, "--folder", str(folder), "--master", "local[2]"]
         console.print(f"\n[bold]{name}[/]: karrow pipeline run {PIPELINE.name}")
         self.lines: list[str] = []
+        self.seconds = 0.0
+        self._start = time.monotonic()
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
             command,
             stdout=subprocess.PIPE,
@@ -181,19 +186,23 @@ class Driver:
     def _read(self, out: IO[str]) -> None:
         for line in out:
             self.lines.append(line.rstrip())
-            console.print(f"  {line.rstrip()}", style="dim", markup=False)
+            console.print(f"  {line.rstrip()}", style="dim", markup=False, soft_wrap=True)
 
     def kill(self) -> None:
         """SIGKILL for the driver: its Python and its JVM."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._ended()
+
+    def _ended(self) -> None:
         self._reader.join()
+        self.seconds = time.monotonic() - self._start
 
     def stop(self) -> None:
         """SIGTERM, as a supervisor would."""
         self._process.terminate()
         code = self._process.wait(PATIENCE)
-        self._reader.join()
+        self._ended()
         if code != 0:
             raise SystemExit(f"the pipeline ended with exit code {code}")
 
@@ -356,6 +365,25 @@ def show(bootstrap: str) -> None:
         table.add_row(customer, f"{orders[customer]:,}", f"{cents / 100:,.2f}")
     table.add_row(f"all {len(spent)}", f"{orders.total():,}", f"{spent.total() / 100:,.2f}")
     console.print(table)
+
+
+def speed(count: int, runs: list[Driver]) -> None:
+    """How long it took as a whole, and how fast batches were once they ran."""
+    seconds = sum(run.seconds for run in runs)
+    console.print(
+        f"\n{count:,} orders, each read by {len(QUERIES)} queries, in {seconds:.0f} s with two "
+        f"starts of Spark and a crash ([green]{count / seconds:,.0f}/s[/])"
+    )
+    rates = []
+    for line in (line for run in runs for line in run.lines):
+        found = re.search(r"batch \d+: ([\d,]+) rows in, .* out, ([\d.]+) s,", line)
+        if found and (rows := int(found[1].replace(",", ""))) > FULL_BATCH:
+            rates.append(rows / float(found[2]))
+    if rates:
+        console.print(
+            f"full batches, of {len(QUERIES)} queries side by side: median "
+            f"[green]{statistics.median(rates):,.0f}/s[/] each, best {max(rates):,.0f}/s"
+        )
 
 
 if __name__ == "__main__":
