@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph", "build"]
 
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -39,17 +43,35 @@ class Graph:
 def build(definition: Definition, spark: SparkSession) -> Graph:
     """Make all tables in a session; raises where names, schemas or SQL do not fit."""
     graph = Graph()
-    for source in definition.sources.values():
-        _add(graph, source, _read(graph, source, spark))
-    for step in definition.steps.values():
-        made = _selected(definition, step, spark) if step.sql else _called(definition, step, graph)
-        _add(graph, step, made)
-    for sink in definition.sinks.values():
-        rows = graph.tables[sink.table]
-        graph.sinks[sink.name] = _records(sink, rows) if sink.kind == TOPIC else rows
-        _check_columns(sink, rows)
-        _check_mode(sink, graph.sinks[sink.name], spark)
+    with _without_their_logs():
+        for source in definition.sources.values():
+            _add(graph, source, _read(graph, source, spark))
+        for step in definition.steps.values():
+            in_sql = step.sql is not None
+            made = (
+                _selected(definition, step, spark) if in_sql else _called(definition, step, graph)
+            )
+            _add(graph, step, made)
+        for sink in definition.sinks.values():
+            rows = graph.tables[sink.table]
+            graph.sinks[sink.name] = _records(sink, rows) if sink.kind == TOPIC else rows
+            _check_columns(sink, rows)
+            _check_mode(sink, graph.sinks[sink.name], spark)
     return graph
+
+
+@contextmanager
+def _without_their_logs() -> Iterator[None]:
+    """PySpark prints an error of SQL as it raises it; here it is told in one line."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, was_disabled in zip(loggers, before, strict=True):
+            logger.disabled = was_disabled
 
 
 def _add(graph: Graph, part: Source | Step, rows: DataFrame) -> None:
