@@ -232,14 +232,24 @@ def test_everything_given_up_raises_the_epoch() -> None:
     assert line.sequences.epoch == 4
 
 
-def test_disorder_ends_doubt() -> None:
+def test_copies_may_still_come_behind_a_batch_that_was_given_up() -> None:
     line = Line()
     line.known()
-    first, second = line.send(), line.send()
-    second.is_doubtful = True
-    line.refuse(first, NotLeaderOrFollower)
-    line.refuse(second, OutOfOrderSequenceNumber)
-    assert not second.is_doubtful
+    first, second, third = line.send(), line.send(), line.send()
+    for batch in (first, second):
+        batch.is_doubtful = True
+    line.sequences.given_up(line.progress, first)
+    line.progress.sent -= 1
+    assert line.refuse(third, OutOfOrderSequenceNumber) == "again"
+    # Its copy would be taken if that of the first one came before it was numbered anew.
+    assert line.refuse(second, OutOfOrderSequenceNumber) == "fail"
+    assert second.is_doubtful
+    line.sequences.given_up(line.progress, second)
+    assert line.send(third).producer_epoch == 3
+    # The third has none, so nothing behind it can be taken either.
+    assert line.refuse(third, OutOfOrderSequenceNumber) == "again"
+    line.sequences.raise_epoch()
+    assert identity(third) == (PID, 4, 0)
 
 
 def test_parts_share_the_sequences_of_the_whole() -> None:

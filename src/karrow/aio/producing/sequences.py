@@ -8,7 +8,10 @@ repetition from a gap. The rules are those of Kafka's own client:
 - A broker takes any first sequence from a producer that it does not know. So the first batch of a
   producer in a partition goes alone: nothing behind it can be written while it is not.
 - Batches are numbered anew only when none of them is under way. There is a gap before them then, so
-  none of them can have been written.
+  none of them can have been written. If the gap is a batch that was given up in doubt, a copy of it
+  may still come on a connection that was closed, with copies of those that were sent behind it.
+  So the first one after it is given up as well if it has been sent without an answer. One that
+  has no such copy keeps out all that follow it.
 - OUT_OF_ORDER_SEQUENCE: not the next one in line, so one before it failed: again, in order. The
   next one in line: there is a gap; the epoch is raised, the line numbered from 0, and sent again.
 - UNKNOWN_PRODUCER_ID: the broker has forgotten us, with its records or without: raised, again.
@@ -246,14 +249,16 @@ class Sequences:
         return "fail"
 
     def _judge_disorder(self, partition: Partition, progress: Progress, batch: Batch) -> Verdict:
-        # Had it been written before, the broker would have known it again.
-        batch.is_doubtful = False
         is_resolved = progress.unresolved is None
         if is_resolved and (batch.is_reset or not progress.is_next(batch.sequence)):
             return "again"
         if self._transactional:
             return "fail"
-        if is_resolved or batch.sequence == progress.unresolved:
+        if is_resolved:
+            self.restart(partition)
+        elif batch.sequence == progress.unresolved:
+            if batch.is_doubtful:
+                return "fail"
             self.restart(partition)
         return "again"
 
