@@ -48,6 +48,8 @@ WINDOW = 300
 CLOSING = "closing time"
 FULL_BATCH = 20_000
 PATIENCE = 600.0
+# A minute of Spark is over before Java's better compiler has paid for itself.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 console = Console(highlight=False)
 
@@ -169,6 +171,7 @@ class Driver:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            env={**os.environ, "JAVA_TOOL_OPTIONS": SHORT_LIVED},
         )
         out = self._process.stdout
         if out is None:

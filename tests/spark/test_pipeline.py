@@ -14,7 +14,7 @@ import karrow
 from karrow.errors import ConfigError
 from karrow.spark import Pipeline
 from karrow.spark.pipeline import PipelineFailed
-from tests.brokers import KafkaCluster
+from tests.fix_kafka import NewKafka
 from tests.spark.pipelines import Shop, order, read_committed
 
 BAD = [b'{"id": 1', b"no json", b"\xff\xfe", None]
@@ -72,10 +72,11 @@ def test_a_run_goes_on_where_the_last_one_was(shop: Shop, spark: SparkSession) -
     ]
 
 
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
 def test_a_run_goes_on_at_a_real_broker(
-    kafka_version: KafkaCluster, spark: SparkSession, tmp_path: Path
+    new_kafka: NewKafka, version: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    run_and_run_on(Shop(kafka_version.bootstrap(), tmp_path), spark)
+    run_and_run_on(Shop(new_kafka(version).bootstrap(), tmp_path), spark)
 
 
 def test_at_least_once_and_all_kinds_of_sinks(shop: Shop, spark: SparkSession) -> None:
