@@ -8,6 +8,7 @@ from typing import Any
 
 import karrow
 from karrow.broker.threaded import Broker
+from karrow.errors import GroupIdNotFound
 from karrow.types import TopicPartition
 
 TOPIC = "topic"
@@ -98,7 +99,10 @@ def asked(broker: Broker, api: str) -> int:
 
 def members_of(broker: Broker, group: str = GROUP) -> int:
     with karrow.Admin(broker.bootstrap) as admin:
-        return len(admin.describe_group(group).members)
+        try:
+            return len(admin.describe_group(group).members)
+        except GroupIdNotFound:
+            return 0  # nobody has joined yet
 
 
 class Notes:
