@@ -16,7 +16,7 @@ from karrow.config import ProducerConfig
 from karrow.spark.exactly.ledger import Entry, Ledger, new_ledger
 from karrow.spark.exactly.transaction import SharedTransaction
 from karrow.types import SendSummary
-from tests.contract.transactional import committed, new_id
+from tests.contract.transactional import new_id, settled
 from tests.fix_any import AnyKafka
 
 LIMIT = 60.0
@@ -73,7 +73,7 @@ def test_batches_of_several_writers_commit_with_their_entry(any_kafka: AnyKafka,
             assert await transaction.open() == Entry("q", 2, 3)
 
     asyncio.run(main())
-    assert [committed(any_kafka, topic, part) for part in range(3)] == [[b"0", b"1", b"2"]] * 3
+    assert [settled(any_kafka, topic, part) for part in range(3)] == [[b"0", b"1", b"2"]] * 3
 
 
 @KINDS
@@ -92,7 +92,7 @@ def test_fence_aborts_rows_and_entry_and_goes_on(any_kafka: AnyKafka, kind: str)
             assert await transaction.fence() == Entry("q", 0, 2)
 
     asyncio.run(main())
-    assert committed(any_kafka, topic) == [b"a", b"b"]
+    assert settled(any_kafka, topic) == [b"a", b"b"]
 
 
 def test_writer_of_a_fenced_attempt_is_refused(any_kafka: AnyKafka) -> None:
@@ -116,7 +116,7 @@ def test_writer_of_a_fenced_attempt_is_refused(any_kafka: AnyKafka) -> None:
             await transaction.end()
 
     asyncio.run(main())
-    assert committed(any_kafka, topic) == [b"a"]
+    assert settled(any_kafka, topic) == [b"a"]
 
 
 def test_replaced_owner_can_neither_end_nor_fence_nor_disturb(any_kafka: AnyKafka) -> None:
@@ -141,7 +141,7 @@ def test_replaced_owner_can_neither_end_nor_fence_nor_disturb(any_kafka: AnyKafk
             await new.end()
 
     asyncio.run(main())
-    assert committed(any_kafka, topic) == [b"new"]
+    assert settled(any_kafka, topic) == [b"new"]
 
 
 def test_timeout_that_the_broker_does_not_allow_is_refused_by_name(any_kafka: AnyKafka) -> None:

@@ -249,3 +249,14 @@ def ends(kafka: AnyKafka, topic: str, partition: int = 0) -> tuple[int, int]:
             answer = connection.request("ListOffsets", body, 5)
             found.append(answer.topics[0].partitions[0].offset)
     return found[0], found[1]
+
+
+def settled(kafka: AnyKafka, topic: str, partition: int = 0) -> list[bytes | None]:
+    """The same when all transactions have ended: brokers answer before the markers are written."""
+    deadline = time.monotonic() + 30
+    while True:
+        stable, high = ends(kafka, topic, partition)
+        if stable == high:
+            return committed(kafka, topic, partition)
+        assert time.monotonic() < deadline, (stable, high)
+        time.sleep(0.01)
