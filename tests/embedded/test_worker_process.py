@@ -262,6 +262,7 @@ def test_run_group_raises_what_nobody_wanted(broker: Broker) -> None:
         def setup(self, *_: object, **__: object) -> Stop:
             return Stop("no")
 
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(GroupEnded, match=r"refused \(no\)"):
         karrow.run_group(Refusing, broker.bootstrap, group=GROUP, topics=[TOPIC])
-    until(lambda: signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    until(lambda: signal.getsignal(signal.SIGINT) is before)
