@@ -253,7 +253,7 @@ def ends(kafka: AnyKafka, topic: str, partition: int = 0) -> tuple[int, int]:
 
 def settled(kafka: AnyKafka, topic: str, partition: int = 0) -> list[bytes | None]:
     """The same when all transactions have ended: brokers answer before the markers are written."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while True:
         stable, high = ends(kafka, topic, partition)
         if stable == high:
