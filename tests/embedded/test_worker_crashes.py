@@ -211,7 +211,8 @@ def test_damage_is_handed_to_the_handler_which_may_go_on(broker: Broker, notes: 
         until(lambda: 2 in notes.values())
         assert group.health().state is not HealthState.DEGRADED
     assert notes.of("damage") == [(0, 0)]
-    assert notes.values() == [2]
+    # If the header's own length was hit, only the next offset is known to be worth a try.
+    assert notes.values() in ([2], [1, 2])
 
 
 def test_damage_that_nobody_handles_is_a_crash_that_reads_again(

@@ -249,11 +249,15 @@ class Taker(Hand):
             self._hold(None)
             if not self._engine.stop(chunk):
                 return
-            # Where not even its end is known, the next offset is worth a try. What a damaged header
-            # says may be far behind the end of the log.
-            behind = error.next_offset or chunk.reader.next_offset + 1
+            # What a damaged header says may be before the batch, or far behind the end of the log;
+            # where not even that is known, the next offset is worth a try.
+            begin, said = chunk.reader.next_offset, error.next_offset
+            behind = begin + 1 if said is None else max(said, begin + 1)
             marks = self._engine.positions[chunk.partition].watermarks
-            self._damages[chunk.partition] = behind if marks is None else min(behind, marks.high)
+            behind = behind if marks is None else min(behind, marks.high)
+            self._damages[chunk.partition] = behind
+            if said is not None:
+                error.next_offset = behind
         raise error
 
     def damaged(self) -> dict[TopicPartition, OffsetSpec]:
