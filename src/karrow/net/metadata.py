@@ -3,7 +3,9 @@
 Rules:
 - A snapshot is immutable; every change makes a new one, so a reader never sees half of an answer.
 - A partition's leader epoch never goes backwards within one topic id: an answer from a broker that
-  lags behind does not undo what is known (KIP-320). A new topic id starts afresh.
+  lags behind does not undo what is known (KIP-320). A new topic id starts afresh. So that holds
+  when a topic was unknown in between; where topics have no ids it may be another one then, and
+  nothing of before counts.
 - Addresses come from the peer. An impossible host, port or id is left out and reported; nothing
   ever connects there.
 - The first cluster id is pinned. An answer with another one is refused as a whole.
@@ -24,6 +26,9 @@ from karrow.types.topics import NO_TOPIC_ID
 if TYPE_CHECKING:
     from karrow.wire.messages import MetadataResponse
 
+# How many topics that are not known any more are remembered, for the case that they come back.
+MOST_GONE = 1000
+
 
 class MetadataCache:
     """The newest snapshot, merged from many answers; ``changes`` counts what was learnt."""
@@ -33,6 +38,7 @@ class MetadataCache:
         self.changes = 0
         self.updated_at: float | None = None
         self._names: dict[UUID, str] = {}
+        self._gone: dict[UUID, TopicMetadata] = {}
         self._topic_times: dict[str, float] = {}
 
     # ---- questions
@@ -119,6 +125,7 @@ class MetadataCache:
 
     def forget_brokers(self) -> None:
         """Forget every address and leader; which cluster this is stays."""
+        self._remember(self.snapshot.topics.values())
         self.snapshot = ClusterMetadata(cluster_id=self.snapshot.cluster_id)
         self.updated_at = None
         self._topic_times.clear()
@@ -134,6 +141,8 @@ class MetadataCache:
 
     def _newer(self, fresh: TopicMetadata) -> TopicMetadata:
         known = self.snapshot.topics.get(fresh.name)
+        if known is None and fresh.topic_id:
+            known = self._gone.get(fresh.topic_id)
         if known is None or (
             known.topic_id and fresh.topic_id and known.topic_id != fresh.topic_id
         ):
@@ -150,6 +159,8 @@ class MetadataCache:
             if topic.error is not None and not topic.partitions:
                 topics.pop(name, None)
                 self._topic_times.pop(name, None)
+        lacking = self.snapshot.topics.keys() - topics.keys()
+        self._remember(self.snapshot.topics[name] for name in lacking)
         self.snapshot = ClusterMetadata(
             brokers=said.brokers or self.snapshot.brokers,
             controller_id=said.controller_id,
@@ -157,6 +168,14 @@ class MetadataCache:
             topics=topics,
         )
         self._names = {topic.topic_id: name for name, topic in topics.items() if topic.topic_id}
+        for topic_id in self._gone.keys() & self._names.keys():
+            del self._gone[topic_id]
+
+    def _remember(self, topics: Iterable[TopicMetadata]) -> None:
+        """Keep the leader epochs of topics that are not known any more."""
+        self._gone.update((topic.topic_id, topic) for topic in topics if topic.topic_id)
+        for oldest in list(self._gone)[:-MOST_GONE]:
+            del self._gone[oldest]
 
     def _put_partition(self, partition: PartitionMetadata) -> None:
         topic = self.snapshot.topics[partition.topic]

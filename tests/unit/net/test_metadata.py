@@ -6,8 +6,9 @@ from uuid import UUID
 import pytest
 
 from karrow.errors import InconsistentClusterId, UnknownTopicOrPartition
-from karrow.net.metadata import MetadataCache
+from karrow.net.metadata import MOST_GONE, MetadataCache
 from karrow.types import BrokerInfo
+from karrow.types.topics import NO_TOPIC_ID
 from karrow.wire import messages
 
 Response = messages.MetadataResponse
@@ -82,6 +83,38 @@ def test_older_leader_epoch_never_replaces_a_newer_one() -> None:
     assert leader(cache) == (1, 5)
     cache.merge(answer(topic("t", (2, 6))), now=3.0, everything=False)
     assert leader(cache) == (2, 6)
+
+
+@pytest.mark.parametrize("way", ["error", "everything", "brokers"])
+def test_leader_epochs_outlive_a_topic_that_is_not_known_for_a_while(way: str) -> None:
+    cache = cache_of(topic("t", (1, 5)))
+    if way == "error":
+        cache.merge(answer(topic("t", topic_id=NO_TOPIC_ID, error=3)), now=2.0, everything=False)
+    elif way == "everything":
+        cache.merge(answer(), now=2.0, everything=True)
+    else:
+        cache.forget_brokers()
+    assert cache.partition("t", 0) is None
+    cache.merge(answer(topic("t", (2, 4))), now=3.0, everything=False)
+    assert leader(cache) == (1, 5)
+    cache.merge(answer(topic("t", (2, 6))), now=4.0, everything=False)
+    assert leader(cache) == (2, 6)
+
+
+@pytest.mark.parametrize(("before", "after"), [(ID, OTHER), (NO_TOPIC_ID, NO_TOPIC_ID)])
+def test_topic_that_was_unknown_and_may_be_another_starts_afresh(before: UUID, after: UUID) -> None:
+    cache = cache_of(topic("t", (1, 5), topic_id=before))
+    cache.merge(answer(topic("t", topic_id=NO_TOPIC_ID, error=3)), now=2.0, everything=False)
+    cache.merge(answer(topic("t", (2, 0), topic_id=after)), now=3.0, everything=False)
+    assert leader(cache) == (2, 0)
+
+
+def test_topics_that_are_gone_are_not_remembered_without_end() -> None:
+    cache = MetadataCache()
+    for number in range(1, MOST_GONE + 3):
+        only = topic(f"t{number}", (1, 5), topic_id=UUID(int=number))
+        cache.merge(answer(only), now=1.0, everything=True)
+    assert len(cache._gone) == MOST_GONE
 
 
 def test_new_topic_id_starts_afresh() -> None:
