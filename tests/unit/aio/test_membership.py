@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from karrow.aio.groups.assignors import custom_assignor
 from karrow.aio.groups.leader import offered, received, understood
 from karrow.aio.groups.membership import Membership, MemberState
 from karrow.aio.groups.sticky import CooperativeSticky
+from karrow.config import ConsumerConfig
+from karrow.net.cluster import Cluster
 from karrow.types import GroupMember, GroupMetadata, TopicPartition
 from tests.membership import (
     GROUP,
@@ -274,6 +277,36 @@ def test_who_does_not_poll_leaves_and_comes_back_with_the_next_poll() -> None:
             assert member.trouble is None
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    "error", [errors.CoordinatorNotAvailable("moves"), errors.RequestTimeout("late")]
+)
+@pytest.mark.parametrize(
+    ("stray", "pauses"),
+    [(-0.2, [1.0, 1.6, 3.2, 6.4, 8.0]), (0.2, [1.2, 2.4, 4.8, 9.6, 10.0])],
+)
+def test_joins_pause_for_one_to_ten_seconds_and_are_given_up(
+    error: errors.KarrowError, stray: float, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def main() -> None:
+        config = ConsumerConfig(bootstrap="localhost:1", group=GROUP)
+        member = Membership(config, Cluster(config), Reader({}), join_attempts=len(pauses) + 1)
+        for _ in pauses:
+            await member._set_back(error)
+        with pytest.raises(errors.GroupJoinFailed, match="6 attempts") as caught:
+            await member._set_back(error)
+        assert caught.value.__cause__ is error
+
+    monkeypatch.setattr(random, "uniform", lambda *_: stray)
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    run(main())
+    assert slept == pytest.approx(pauses)
 
 
 def test_a_session_without_answers_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

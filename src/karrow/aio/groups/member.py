@@ -32,7 +32,7 @@ Rules:
 - Refusals that may pass are met with a pause: none after the first for those that ask for another
   join, ``retry_backoff`` where the coordinator moves or loads, and else 1 to 10 s. With
   ``join_attempts`` they are counted, but for those that ask for another join, and a coordinator
-  gets the longer pauses from the second on; after so many in a row it is a GroupJoinFailed.
+  gets the longer pauses too; after so many in a row it is a GroupJoinFailed.
 - The owner is told in a task of its own, so that the end of the membership does not cut off what
   the application does there.
 - Nothing ends in silence: whatever is not expected reaches ``failed``.
@@ -337,9 +337,10 @@ class AnyMembership(CoordinatorCalls, ABC):
         made = self._setbacks
         if isinstance(error, (*DROPPED, RebalanceInProgress)):
             return self._pause(made - 1) if made else 0.0
-        if is_coordinator(error) and (self.join_attempts is None or not made):
+        if is_coordinator(error) and self.join_attempts is None:
             return self._pause(made)
-        return backoff_delay(made, JOIN_PAUSE, LONGEST_JOIN_PAUSE, jitter=JITTER)
+        pause = backoff_delay(made, JOIN_PAUSE, LONGEST_JOIN_PAUSE, jitter=JITTER)
+        return min(max(pause, JOIN_PAUSE), LONGEST_JOIN_PAUSE)
 
     # ---- beside the rounds
 
