@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pyarrow as pa
 import pytest
 
+import karrow
 from karrow import errors
 from karrow.aio.client import AsyncClient
 from karrow.aio.producing.part import AsyncPartProducer
 from karrow.config import ProducerConfig
 from karrow.spark.exactly.ledger import Entry, Ledger, new_ledger
-from karrow.spark.exactly.transaction import SharedTransaction
+from karrow.spark.exactly.part import PartProducer
+from karrow.spark.exactly.transaction import BlockingTransaction, SharedTransaction
 from karrow.types import SendSummary
 from tests.contract.transactional import new_id, settled
 from tests.fix_any import AnyKafka
 
 LIMIT = 60.0
+# How it shows that a topic is another one: by its id, by its offsets, or the broker sees a gap.
+SEEN_SO = (errors.UnknownTopicOrPartition, errors.StateError, errors.OutOfOrderSequenceNumber)
 KINDS = pytest.mark.parametrize("kind", ["group", "topic"])
 
 
@@ -93,6 +98,38 @@ def test_fence_aborts_rows_and_entry_and_goes_on(any_kafka: AnyKafka, kind: str)
 
     asyncio.run(main())
     assert settled(any_kafka, topic) == [b"a", b"b"]
+
+
+def test_part_whose_topic_is_made_anew_fails(any_kafka: AnyKafka) -> None:
+    """Rows that were acknowledged are gone: the batch must not be committed without them."""
+    sink, topic = new_id("sink"), any_kafka.create_topic()
+    config = settings(any_kafka, sink)
+    transaction = BlockingTransaction(config, new_ledger("topic", sink, topic, None))
+    transaction.open()
+    rows = [pa.record_batch({"value": pa.array([b"a", b"b"])})]
+    who, version = transaction.who, transaction.version
+    with (
+        PartProducer(config=config, who=who, version=version) as part,
+        karrow.Admin(any_kafka.bootstrap) as admin,
+    ):
+        part.write(topic, rows)
+        admin.delete_topics([topic])
+        wait_for_new(admin, topic)
+        with pytest.raises(SEEN_SO):
+            part.write(topic, rows)
+
+
+def wait_for_new(admin: karrow.Admin, topic: str) -> None:
+    """Make a topic whose name is still taken for a moment."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        try:
+            admin.create_topic(topic, 1, 1)
+        except errors.TopicAlreadyExists:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        else:
+            return
 
 
 def test_writer_of_a_fenced_attempt_is_refused(any_kafka: AnyKafka) -> None:

@@ -490,6 +490,26 @@ def test_topic_made_anew_with_fewer_partitions(broker: Broker) -> None:
             producer.send(TOPIC, b"v", partition=1)
 
 
+def test_topic_made_anew_within_a_transaction_ends_it(broker: Broker) -> None:
+    """Row 22: what was written to the first topic is gone, so nothing is committed."""
+    with (
+        karrow.Producer(broker.bootstrap, transactional_id="t", linger=0.0, **QUICK) as producer,
+        karrow.Client(broker.bootstrap) as client,
+    ):
+        producer.begin_transaction()
+        producer.send(TOPIC, b"lost", partition=0).result(TIMEOUT)
+        client.delete_topic(TOPIC)
+        broker.create_topic(TOPIC, 2, 3)
+        producer.send(TOPIC, b"alone", partition=0).exception(TIMEOUT)
+        with pytest.raises(errors.StateError, match="made anew within the transaction"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send(TOPIC, b"again", partition=0)
+        found = client.fetch_all(TOPIC, 0, isolation="read_committed").records
+        assert [record.value for record in found] == [b"again"]
+
+
 def test_topic_that_is_missing_for_a_moment_is_waited_for(broker: Broker) -> None:
     """Row 23: metadata without the topic is not the end of its records."""
     with producer_for(broker) as producer:

@@ -13,14 +13,13 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from karrow.aio.producer import AsyncProducer
 from karrow.aio.producing.coordinator_calls import IMPLICIT, CoordinatorCalls, Identity
+from karrow.aio.producing.participants import Participants
 from karrow.aio.producing.transactions import NEWEST_PRODUCE_OF_1
 from karrow.errors import KarrowError, StateError
-from karrow.net.sharing import cancelled
 from karrow.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -60,27 +59,24 @@ class TransactionPart(CoordinatorCalls):
         super().__init__(config, cluster)
         self.error: KarrowError | None = None
         self._pipeline = pipeline
-        self._who = who
         self._is_implicit = version >= IMPLICIT
-        self._added: set[TopicPartition] = set()
-        self._noted: set[TopicPartition] = set()
-        self._adder: asyncio.Task[None] | None = None
+        self._participants = Participants(
+            lambda noted: self._add_partitions(who, noted), pipeline.wake, self._fail
+        )
         pipeline.take_identity(*who)
         pipeline.refuse(None)
 
     def may_send(self, topic: str, partition: int) -> bool:
         """Whether a partition takes part; if not, it will soon, and the sender is woken then."""
         key = TopicPartition(topic, partition)
-        if key in self._added:
+        if key in self._participants.added:
             return True  # after a failure too: what was sent once has to be resolved
         if self.error is not None:
             return False
         if self._is_implicit:
-            self._added.add(key)
+            self._participants.added.add(key)
             return True
-        self._noted.add(key)
-        if self._adder is None or self._adder.done():
-            self._adder = asyncio.create_task(self._add_noted())
+        self._participants.note(key)
         return False
 
     @property
@@ -96,28 +92,20 @@ class TransactionPart(CoordinatorCalls):
         """A partition may get a batch that nobody waits for any more."""
         self._fail(error or StateError("some batches were sent and never answered"))
 
+    def recreated(self, topic: str) -> None:
+        """Another topic has the name now: without what was written, the part is of no use."""
+        if lost := self._participants.lost(topic):
+            self._fail(lost)
+
     async def close(self) -> None:
         """End what runs in the background."""
-        await cancelled(self._adder)
-
-    async def _add_noted(self) -> None:
-        """Let noted partitions take part, all that are noted meanwhile in one request."""
-        while self._noted:
-            noted = set(self._noted)
-            try:
-                await self._add_partitions(self._who, noted)
-            except KarrowError as error:
-                self._fail(error)
-                return
-            self._added |= noted
-            self._noted -= noted
-            self._pipeline.wake()
+        await self._participants.close()
 
     def _fail(self, error: KarrowError) -> None:
         if self.error is not None:
             return
         self.error = error
-        self._noted.clear()
+        self._participants.forget_noted()
         self._pipeline.refuse(error)
         self._pipeline.discard(error)
 

@@ -469,8 +469,11 @@ class Sender(Calls):
                 where = batch.partition.number
                 lost = UnknownTopicOrPartition(text, topic=topic, partition=where)
                 self.settlement.give_up(batch, lost)
+        if self.transactions is not None:
+            self.transactions.recreated(topic)
+            return
         found = self.accumulator.topic(topic)
-        if found is not None and self._config.idempotent and self.transactions is None:
+        if found is not None and self._config.idempotent:
             for partition in found.partitions:
                 if self.sequences.progress(partition).next_sequence:
                     self.sequences.forgotten(partition)

@@ -67,6 +67,9 @@ class Participation(Protocol):
     def unresolved(self, error: KarrowError | None = None) -> None:
         """Take note that a partition may get a batch that nobody waits for any more."""
 
+    def recreated(self, topic: str) -> None:
+        """Take note that another topic has the name now, and nothing of what was written."""
+
 
 class Settlement:
     """Draws the conclusions from the answers to a producer's batches."""

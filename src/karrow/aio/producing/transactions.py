@@ -40,6 +40,7 @@ from karrow.aio.producing.coordinator_calls import (
     CoordinatorCalls,
     Identity,
 )
+from karrow.aio.producing.participants import Participants
 from karrow.errors import (
     AuthenticationError,
     ClusterAuthorizationFailed,
@@ -58,7 +59,6 @@ from karrow.errors import (
     UnsupportedVersion,
 )
 from karrow.net.retry import is_commit_retriable
-from karrow.net.sharing import cancelled
 from karrow.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -163,10 +163,9 @@ class Transactions(CoordinatorCalls):
         self._version: int | None = None
         self._running: str | None = None
         self._remedy = Remedy.END
-        # Partitions that take part, and in version 1 those that are to.
-        self._added: set[TopicPartition] = set()
-        self._noted: set[TopicPartition] = set()
-        self._adder: asyncio.Task[None] | None = None
+        self._participants = Participants(
+            lambda noted: self._add_partitions(self._identity, noted), self._joined, self._refused
+        )
         # Since when the coordinator may know of the transaction.
         self._begun_at: float | None = None
         pipeline.refuse(self._refusal())
@@ -255,7 +254,7 @@ class Transactions(CoordinatorCalls):
 
     async def close(self) -> None:
         """End what runs in the background; an open transaction is left to its time-out."""
-        await cancelled(self._adder)
+        await self._participants.close()
 
     # ---- what the sender asks and tells
 
@@ -264,17 +263,15 @@ class Transactions(CoordinatorCalls):
         key = TopicPartition(topic, partition)
         if self.state is State.FATAL_ERROR:
             return False
-        if key in self._added:
+        if key in self._participants.added:
             return True  # after a failure too: what was sent once has to be resolved
         if self.state not in OPEN:
             return False
         if self._is_implicit:
-            self._added.add(key)
+            self._participants.added.add(key)
             self._note_begun()
             return True
-        self._noted.add(key)
-        if self._adder is None or self._adder.done():
-            self._adder = asyncio.create_task(self._add_noted())
+        self._participants.note(key)
         return False
 
     @property
@@ -296,6 +293,12 @@ class Transactions(CoordinatorCalls):
         """Take note that a partition may get a batch that nobody waits for any more."""
         cause = error or StateError("some batches were sent and never answered")
         self._fail(cause, Remedy.RENEW if self._is_implicit else Remedy.FENCE)
+
+    def recreated(self, topic: str) -> None:
+        """Take note that another topic has the name now, and nothing of what was written."""
+        lost = self._participants.lost(topic)
+        if lost is not None and self.state is State.IN_TRANSACTION:  # later it is under way
+            self._fail(lost)
 
     # ---- the beginning
 
@@ -322,20 +325,10 @@ class Transactions(CoordinatorCalls):
         self._unanswered.clear()
         self._pipeline.take_identity(*identity)
 
-    async def _add_noted(self) -> None:
-        """Let noted partitions take part, all that are noted meanwhile in one request."""
-        while self._noted:
-            noted = set(self._noted)
-            try:
-                await self._add_partitions(self._identity, noted)
-            except KarrowError as error:
-                self._noted.clear()
-                self._refused(error)
-                return
-            self._note_begun()
-            self._added |= noted
-            self._noted -= noted
-            self._pipeline.wake()
+    def _joined(self) -> None:
+        """The coordinator knows of more partitions."""
+        self._note_begun()
+        self._pipeline.wake()
 
     def _note_begun(self) -> None:
         if self._begun_at is None:
@@ -354,8 +347,7 @@ class Transactions(CoordinatorCalls):
     async def _settle(self) -> None:
         """Wait for everything that is under way."""
         await self._pipeline.drained()
-        if self._adder is not None:
-            await asyncio.wait([self._adder])
+        await self._participants.wait()
 
     async def _end(self, *, commit: bool) -> None:
         """Ask for the end, where there may be something to end."""
@@ -395,7 +387,7 @@ class Transactions(CoordinatorCalls):
     async def _abort(self) -> None:
         """Let go of what was not sent, wait for what was, and then end it by the remedy."""
         self._move(State.ABORTING)
-        self._noted.clear()
+        self._participants.forget_noted()
         self._pipeline.discard(self.error or StateError("the transaction was aborted"))
         await self._settle()
         self._check("abort")
@@ -415,7 +407,7 @@ class Transactions(CoordinatorCalls):
         try:
             if self._remedy is Remedy.FENCE:
                 # Refused if the producer was replaced; else this leaves the transaction open.
-                await self._add_partitions(self._identity, self._added)
+                await self._add_partitions(self._identity, self._participants.added)
                 self._remedy = Remedy.FENCING
             is_open = self._remedy is Remedy.FENCING
             found = await self._fence_producer(self._identity, is_open=is_open)
@@ -431,8 +423,7 @@ class Transactions(CoordinatorCalls):
         """Forget the transaction; get a new epoch if anything of the old one could come late."""
         is_doubtful = self._remedy > Remedy.END or bool(self._unanswered)
         renews = is_doubtful and self._can_renew
-        self._added.clear()
-        self._noted.clear()
+        self._participants.clear()
         self._begun_at = None
         self._remedy = Remedy.END
         self._unanswered.clear()
@@ -553,7 +544,7 @@ class Transactions(CoordinatorCalls):
     def _stop(self, error: KarrowError) -> None:
         """Take no more records, and fail those that wait; the sender may tell of them."""
         self.error = error
-        self._noted.clear()
+        self._participants.forget_noted()
         self._pipeline.refuse(error)
         self._pipeline.discard(error)
 
