@@ -139,8 +139,7 @@ def test_a_commit_during_a_rebalance_is_made_again(broker: Broker, kind: dict[st
     """Row 9: REBALANCE_IN_PROGRESS passes where the partition stays."""
     fill(broker, range(5))
     notes = Notes()
-    cooperative = {**kind, "assignors": "cooperative-sticky"}
-    with reader(broker, cooperative, auto_commit=False, **notes.options) as consumer:
+    with reader(broker, kind, auto_commit=False, **notes.options) as consumer:
         take(consumer, 10)
         broker.fail("OffsetCommit", "REBALANCE_IN_PROGRESS", times=2)
         consumer.commit()
@@ -555,16 +554,21 @@ def test_topic_that_is_made_later_is_read(way: str) -> None:
         Broker(brokers=1, auto_create_topics=False, heartbeat_interval=0.1) as empty,
         reader(empty, kind, metadata_max_age=0.2) as consumer,
     ):
-        assert consumer.poll(0.3) == []
+        told = 0
+        try:
+            assert consumer.poll(0.3) == []
+        except errors.UnknownTopicOrPartition:
+            told += 1
         assert not consumer.health().is_ok
         empty.create_topic(TOPIC, 2)
         fill(empty, range(3))
         try:
             found = take(consumer, 6)
         except errors.UnknownTopicOrPartition:
-            assert way == "alone"  # told once, if making the topic took a while
+            told += 1
             found = take(consumer, 6)
         assert places(found) == everything(3)
+        assert told <= (way == "alone")  # once, if it was missing for longer than a moment
 
 
 # Row 51: listeners that raise.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,9 +11,12 @@ import pytest
 
 import karrow
 from karrow import errors, events
+from karrow.aio.consuming.fetcher import Fetcher
 from karrow.aio.consuming.positions import Positions
 from karrow.broker.threaded import Broker
+from karrow.net.cluster import Cluster
 from karrow.records import BatchBuilder
+from karrow.types import HealthState
 
 TOPIC = "topic"
 TIMEOUT = 15.0
@@ -108,6 +112,7 @@ def positions_of(consumer: karrow.Consumer) -> Positions:
         "KAFKA_STORAGE_ERROR",
         "UNKNOWN_SERVER_ERROR",
         "UNKNOWN_TOPIC_ID",
+        "INCONSISTENT_TOPIC_ID",
     ],
 )
 def test_refused_fetches_are_repeated(broker: Broker, error: str) -> None:
@@ -262,8 +267,13 @@ def test_a_transaction_that_hangs_is_waited_for_without_spinning(broker: Broker)
             broker.clear_requests()
             assert consumer.poll(1.0) == []
             assert fetches(broker) <= 2 * (1.0 / 0.2 + 4)
+            health = consumer.health()
+            assert health.state is HealthState.WAITING
+            assert health.reason == "topic-0: a transaction is open at offset 0"
+            assert consumer.lag() == {(TOPIC, 0): 0, (TOPIC, 1): 0}  # of what may be read
             producer.commit_transaction()
             assert read(consumer, 6) == [0, *range(1, 6)]
+            until(lambda: consumer.poll(0.05) or consumer.health().is_ok)
 
 
 # ---- memory
@@ -355,10 +365,79 @@ def test_a_bomb_is_named_and_others_go_on(broker: Broker) -> None:
     fill(broker, 1, 1)
     with reader(broker, max_decompressed_bytes=10_000) as consumer:
         found, error = until_raised(consumer, errors.CorruptRecordError)
+        assert isinstance(error, errors.CorruptRecordError)
         assert "10000" in str(error)
+        assert {"topic": TOPIC, "partition": 0}.items() <= error.context.items()
+        assert (error.offset, error.next_offset) == (0, 1)
         assert count(found, 0) == 0
-        consumer.skip_damaged()
+        found += [(TOPIC, 1, offset) for offset in read(consumer, 5 - len(found))]
+        assert consumer.poll(0.3) == []  # it was raised once
+        assert consumer.skip_damaged() == ((TOPIC, 0),)
         assert len(read(consumer, 10 - len(found))) == 10 - len(found)
+
+
+def test_a_policy_that_raises_stops_its_partition_alone(broker: Broker) -> None:
+    def policy(partition: karrow.TopicPartition, offset: int) -> str:
+        raise ZeroDivisionError("ouch")
+
+    for partition in range(2):
+        broker.move_leader(TOPIC, partition, 1)
+        fill(broker, 1, partition)
+    with reader(broker, out_of_range=policy) as consumer:
+        consumer.seek((TOPIC, 0), 77)
+        found, error = until_raised(consumer, errors.CallbackError)
+        assert error.context == {"topic": TOPIC, "partition": 0, "offset": 77}
+        assert "out_of_range raised ZeroDivisionError: ouch" in str(error)
+        assert isinstance(error.__cause__, ZeroDivisionError)
+        fill(broker, 1, 1)
+        assert len(read(consumer, 10 - len(found))) == 10 - len(found)
+        assert consumer.health().state is HealthState.DEGRADED
+        consumer.seek((TOPIC, 0), 3)
+        assert read(consumer, 2) == [3, 4]
+
+
+def test_a_policy_that_names_an_offset_that_is_not_there_either_is_not_asked_for_ever(
+    broker: Broker,
+) -> None:
+    asked: list[int] = []
+
+    def policy(partition: karrow.TopicPartition, offset: int) -> int:
+        asked.append(offset)
+        return 99
+
+    fill(broker, 1)
+    with reader(broker, out_of_range=policy) as consumer:
+        consumer.seek((TOPIC, 0), 77)
+        with pytest.raises(errors.OffsetOutOfRange, match="no offset 99"):
+            read(consumer, 1)
+        assert consumer.poll(0.2) == []
+        assert asked == [77, 99]
+        assert consumer.health().state is HealthState.DEGRADED
+
+
+@pytest.mark.parametrize("way", ["truncated", "made again"])
+def test_a_policy_that_raises_is_named_whatever_calls_it(broker: Broker, way: str) -> None:
+    def policy(partition: karrow.TopicPartition, offset: int) -> str:
+        return "sometime"
+
+    fill(broker, 3)
+    with reader(broker, out_of_range=policy) as consumer, karrow.Admin(broker.bootstrap) as admin:
+        consumer.assign([(TOPIC, 0)])
+        assert read(consumer, 15) == list(range(15))
+        if way == "truncated":
+            broker.truncate(TOPIC, 0, 5)
+            broker.move_leader(TOPIC, 0)
+        else:
+            admin.delete_topic(TOPIC)
+            broker.create_topic(TOPIC, 2, 2)
+            fill(broker, 1)
+        fill(broker, 3)
+        with pytest.raises(errors.CallbackError, match="sometime") as caught:
+            read(consumer, 1)
+        assert caught.value.context == {"topic": TOPIC, "partition": 0, "offset": 15}
+        assert consumer.poll(0.2) == []
+        consumer.seek((TOPIC, 0), 5)
+        assert read(consumer, 15) == list(range(5, 20))
 
 
 def test_a_refusal_is_told_once_and_stops_its_partition(broker: Broker) -> None:
@@ -371,6 +450,79 @@ def test_a_refusal_is_told_once_and_stops_its_partition(broker: Broker) -> None:
         fill(broker, 1)
         consumer.seek((TOPIC, 0), 0)
         assert read(consumer, 5) == list(range(5))
+
+
+# ---- faults of ours
+
+
+@pytest.mark.parametrize(
+    ("method", "task"), [("_keep", ""), ("_wanted", "aside"), ("_hold_up", "metadata")]
+)
+def test_a_task_that_breaks_ends_the_consumer(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, method: str, task: str
+) -> None:
+    """In a worker, beside it, or where leaders are looked for: it never looks well afterwards."""
+    usual = getattr(Fetcher, method)
+    broken: list[str] = []
+
+    def breaks_once(self: Fetcher, *arguments: Any) -> Any:
+        here = asyncio.current_task()
+        name = "" if here is None else here.get_name()
+        if broken or not name.endswith(task):
+            return usual(self, *arguments)
+        broken.append(name)
+        raise ZeroDivisionError("ouch")
+
+    fill(broker, 1)
+    with reader(broker, max_wait=1.0) as consumer:
+        assert read(consumer, 5) == list(range(5))
+        monkeypatch.setattr(Fetcher, method, breaks_once)
+        time.sleep(0.1)  # now the next fetch waits at its broker
+        consumer.seek((TOPIC, 0), 5)
+        broker.move_leader(TOPIC, 0)
+        for _ in range(3):
+            with pytest.raises(errors.StateError, match="broke: ZeroDivisionError: ouch"):
+                read(consumer, 1)
+        assert consumer.health().state is HealthState.DEAD
+        assert "ouch" in consumer.health().reason
+
+
+def test_leaders_are_looked_for_until_they_are_found(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal that is not passing is raised once, and does not leave a partition for good."""
+    usual, refusals = Cluster.refresh, [errors.AuthenticationError("no") for _ in range(3)]
+
+    async def refuses(self: Cluster, *arguments: Any, **options: Any) -> Any:
+        here = asyncio.current_task()
+        if refusals and here is not None and here.get_name() == "karrow fetch metadata":
+            raise refusals.pop()
+        return await usual(self, *arguments, **options)
+
+    fill(broker, 1)
+    with reader(broker) as consumer:
+        assert read(consumer, 5) == list(range(5))
+        monkeypatch.setattr(Cluster, "refresh", refuses)
+        broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", topic=TOPIC, partition=0)
+        with pytest.raises(errors.AuthenticationError):
+            read(consumer, 5)
+        fill(broker, 1)
+        assert read(consumer, 5) == list(range(5, 10))
+        assert refusals == []
+
+
+# ---- versions
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 17])
+def test_a_version_that_was_chosen_is_the_one_that_is_spoken(broker: Broker, version: int) -> None:
+    fill(broker, 2)
+    with reader(broker, api_versions={"Fetch": version, "ListOffsets": 4}) as consumer:
+        broker.clear_requests()
+        assert read(consumer, 10) == list(range(10))
+        ours = {(one.api, one.version) for one in broker.requests}
+    assert {("Fetch", version), ("ListOffsets", 4)} <= ours
+    assert {one for one in ours if one[0] == "Fetch"} == {("Fetch", version)}
 
 
 # ---- telemetry

@@ -67,7 +67,7 @@ class AsyncConsumer(AwaitedIteration):
         self._subscription = subscribed(self.config, topics)
         self.engine = Engine(self.config, self._cluster)
         self.taker = Taker(self.engine, inline_bytes=INLINE_BYTES)
-        self.engine.settle = self.taker.settle
+        self.engine.positions.settle = self.taker.settle
         self._iterate_over(self.taker)
         self.commits = Commits(self.config, self._cluster, self.engine)
         self.listeners = Listeners(self.config, self.engine)

@@ -27,7 +27,7 @@ class Desk(Iteration):
         self.engine = Engine(config, Cluster(config))
         self.positions = self.engine.positions
         self.taker = Taker(self.engine)
-        self.engine.settle = self.taker.settle
+        self.engine.positions.settle = self.taker.settle
         self._iterate_over(self.taker)
         self.positions.add(partitions or [A])
         for asked in self.positions.to_look_up():

@@ -4,8 +4,8 @@ Rules:
 - One lock guards the positions and the inbox: the loop holds it while an answer is read, the
   application while it takes data. So no data of a partition comes out that was taken away before.
 - What only the application can decide is raised where it asks for data: an offset out of range
-  without a policy, a truncated log, a damaged batch, a refusal. Each of them once, but for what
-  ends the consumer, which is raised every time.
+  without a policy or with one that raises, a truncated log, a damaged batch, a refusal. Each of
+  them once, but for what ends the consumer, which is raised every time.
 - Who asks for more, or commits it, is done with what it was handed. A partition is drained when
   that is so of its data; before that nobody else may have it, unless the application takes too
   long.
@@ -27,7 +27,7 @@ from karrow.aio.consuming.fetcher import Fetcher
 from karrow.aio.consuming.inbox import Inbox
 from karrow.aio.consuming.places import Places
 from karrow.aio.consuming.positions import Fetch, Positions
-from karrow.errors import KarrowError, OffsetOutOfRange, StateError
+from karrow.errors import CallbackError, KarrowError, OffsetOutOfRange, StateError
 from karrow.types import OffsetSpec
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ class Engine:
     """The data of one consumer.
 
     ``fatal`` is what has ended it. ``lease`` says until when data may go out, ``on_poll`` is called
-    when the application asks for some; both from any thread. ``settle`` brings positions up
-    to date with what the application goes through by itself.
+    when the application asks for some; both from any thread.
     """
 
     def __init__(self, config: ConsumerConfig, cluster: Cluster) -> None:
@@ -62,11 +61,11 @@ class Engine:
             on_recreated=self._recreated,
             on_full=self._make_room,
             on_doubt=self._changed_soon,
+            on_broken=self.broke,
         )
         self.fatal: KarrowError | None = None
         self.lease: Callable[[], float] = _forever
         self.on_poll: Callable[[], object] = _nothing
-        self.settle: Callable[[], object] = _nothing
         self._loop: asyncio.AbstractEventLoop | None = None
         # The epoch when the application last asked, and whether a listener is being called.
         self.asked_epoch = 0
@@ -150,9 +149,27 @@ class Engine:
         broken.__cause__ = error
         self.fail(broken)
 
+    def place_beyond(self, partition: TopicPartition, offset: int) -> OffsetSpec | None:
+        """Where a partition goes on that has no such offset; None where that is an error."""
+        try:
+            return self._config.out_of_range_spec(partition, offset)
+        except Exception as error:
+            raise CallbackError(
+                f"out_of_range raised {type(error).__name__}: {error}",
+                hint="seek to go on",
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=offset,
+            ) from error
+
     def _out_of_range(self, asked: Fetch) -> None:
-        spec = self._config.out_of_range_spec(asked.partition, asked.offset)
-        if spec is None:
+        try:
+            spec = self.place_beyond(asked.partition, asked.offset)
+        except CallbackError as error:
+            self.inbox.fail(error)
+            return
+        # A function that gives the same offset again would be asked for ever.
+        if spec is None or spec == OffsetSpec.at(asked.offset):
             topic, number = asked.partition
             self.inbox.fail(
                 OffsetOutOfRange(
@@ -181,19 +198,25 @@ class Engine:
         offset = self.positions[partition].position or 0
         self.positions.recreated(partition)
         spec: OffsetSpec | None = OffsetSpec.parse("earliest")
+        error: KarrowError = OffsetOutOfRange(
+            f"the topic was deleted and made again: offset {offset} is another one now",
+            hint="seek, or say where to go on with out_of_range=",
+            topic=partition.topic,
+            partition=partition.partition,
+        )
         if self._config.out_of_range is not None:
-            spec = self._config.out_of_range_spec(partition, offset)
+            try:
+                spec = self.place_beyond(partition, offset)
+            except CallbackError as raised:
+                spec, error = None, raised
         if spec is not None:
             self.positions.reset_to(partition, spec)
         elif self.positions.stop(partition, self.positions[partition].epoch):
-            self.inbox.fail(
-                OffsetOutOfRange(
-                    f"the topic was deleted and made again: offset {offset} is another one now",
-                    hint="seek, or say where to go on with out_of_range=",
-                    topic=partition.topic,
-                    partition=partition.partition,
-                )
-            )
+            self.inbox.fail(error)
+
+    def settle(self) -> None:
+        """Bring positions up to where iteration is; the lock is held."""
+        self.positions.settle()
 
     def _make_room(self) -> None:
         """The buffer is full: what is paused can be fetched again."""

@@ -19,7 +19,7 @@ Rules:
 - What a broker says of a partition changes its cursor (positions.py) or, if only the application
   can decide, reaches it through the inbox. Passing trouble is waited for: the leader is asked for
   again, the partition rests (KIP-580), and nothing is raised.
-- Every task here is owned: one that breaks puts its error into the inbox.
+- Every task here is owned: one that breaks ends the consumer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ from karrow.errors import (
     LeaderNotAvailable,
     OffsetOutOfRange,
     StaleMetadata,
-    StateError,
     UnknownLeaderEpoch,
     UnknownServerError,
     error_for,
@@ -94,6 +93,7 @@ class Fetcher(Calls):
         on_recreated: Callable[[str], object],
         on_full: Callable[[], object],
         on_doubt: Callable[[], object],
+        on_broken: Callable[[str, Exception], object],
     ) -> None:
         super().__init__(config, cluster)
         self.positions = positions
@@ -104,6 +104,7 @@ class Fetcher(Calls):
         self._on_recreated = on_recreated
         self._on_full = on_full
         self._on_doubt = on_doubt
+        self._on_broken = on_broken
         self._requests = FetchRequests(config, cluster)
         self._level = isolation_level(config.isolation)
         self._short_wait = min(config.max_wait, PATIENCE)
@@ -163,7 +164,7 @@ class Fetcher(Calls):
                 for fetch in fetches
                 if self.positions[fetch.partition].buffered_bytes < limit and not self._is_full()
             ]
-            self.waits_for_room |= len(found) < len(fetches)
+            self.waits_for_room |= len(found) < len(fetches) or self.positions.has_held
         return found
 
     def _is_full(self) -> bool:
@@ -218,18 +219,20 @@ class Fetcher(Calls):
 
     async def _refresh_stale(self) -> None:
         failures = 0
+        told: type[KarrowError] | None = None
         try:
             while self._stale:
                 asked, self._stale = self._stale, set()
                 try:
                     said = await self._cluster.refresh(asked)
                 except KarrowError as error:
-                    if not error.retriable:
+                    if not error.retriable and type(error) is not told:
+                        told = type(error)
                         self._inbox.fail(error)
-                        return
                     self._stale |= asked
                     self._hold_up(asked, error)
                 else:
+                    told = None
                     known = said.topics
                     lacking = {one for one in asked if not _has_leaders(known.get(one))}
                     self._stale |= lacking
@@ -238,6 +241,8 @@ class Fetcher(Calls):
                 if self._stale:
                     await asyncio.sleep(self._pause(failures))
                     failures += 1
+        except Exception as error:  # noqa: BLE001 - it must not stop in silence
+            self._on_broken("looking for leaders", error)
         finally:
             self._refreshing = None
 
@@ -277,7 +282,7 @@ class Fetcher(Calls):
                 if not is_news and time.monotonic() - began < PATIENCE:
                     await self._wait(signal, PATIENCE)
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
-            self._broke(error)
+            self._on_broken("fetching", error)
         finally:
             self._workers.pop(broker_id, None)
             self._signals.pop(broker_id, None)
@@ -296,17 +301,12 @@ class Fetcher(Calls):
                     await self._fetch(broker_id, ASIDE, FetchSession(enabled=False), wanted)
                 self._busy_asides.discard(broker_id)
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
-            self._broke(error)
+            self._on_broken("fetching", error)
         finally:
             self._busy_asides.discard(broker_id)
             del self._asides[broker_id]
             if self._is_other:
                 self.changed()
-
-    def _broke(self, error: Exception) -> None:
-        broken = StateError(f"fetching broke: {type(error).__name__}: {error}")
-        broken.__cause__ = error
-        self._inbox.fail(broken)
 
     def _rest(self, now: float) -> float | None:
         """How long until the next partition has rested."""

@@ -19,6 +19,7 @@ from karrow.aio.calls.base import Request
 from karrow.aio.calls.commits import CommitCalls
 from karrow.aio.consuming.positions import LookUp, Reset, Validation
 from karrow.errors import (
+    CallbackError,
     KarrowError,
     LogTruncated,
     NoOffset,
@@ -248,7 +249,11 @@ class Places(CommitCalls):
         if gone is None:
             return
         policy = self._config.out_of_range
-        spec = self._config.out_of_range_spec(gone.partition, gone.position)
+        try:
+            spec = self._engine.place_beyond(gone.partition, gone.position)
+        except CallbackError as error:
+            self._engine.inbox.fail(error)
+            return
         if policy is not None and spec is not None:
             # The ends of a log are places for who has none; here is a better one, as in Java.
             diverging = OffsetSpec.at(gone.end_offset)

@@ -34,7 +34,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -188,6 +188,8 @@ class Positions:
         self.epoch = 0
         self.changes = 0
         self.buffered_bytes = 0
+        # Brings positions up to where iteration is, before they count or data is dropped.
+        self.settle: Callable[[], object] = _nothing
         self._committed_only = committed_only
         self._cursors: dict[TopicPartition, Cursor] = {}
         self._unconsumed: set[Cursor] = set()
@@ -348,6 +350,11 @@ class Positions:
             if one.fetch_position is not None and not one.is_paused and not one.is_held
         ]
 
+    @property
+    def has_held(self) -> bool:
+        """Whether a partition waits until the application has been handed what was fetched."""
+        return any(one.is_held for one in self._in(State.FETCHING))
+
     # ---- what brokers say
 
     def found_committed(self, asked: LookUp, offset: int, leader_epoch: int | None = None) -> None:
@@ -383,6 +390,7 @@ class Positions:
 
         A truncation of what the application has read stops the partition.
         """
+        self.settle()
         cursor = self._current(asked.partition, asked.epoch)
         if (
             cursor is None
@@ -519,6 +527,7 @@ class Positions:
 
     def stop(self, partition: TopicPartition, epoch: int) -> bool:
         """The next data cannot be read: hand out nothing before a seek; False if it is too late."""
+        self.settle()
         cursor = self._current(partition, epoch)
         if cursor is None:
             return False
@@ -620,3 +629,7 @@ class Positions:
             and cursor.leader_epoch is not None
             and cursor.fetch_epoch < cursor.leader_epoch
         )
+
+
+def _nothing() -> None:
+    """Positions without anybody who iterates."""
