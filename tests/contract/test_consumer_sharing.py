@@ -154,6 +154,46 @@ def test_members_share_and_nothing_is_skipped_or_doubled(
         assert not one.owned
 
 
+def dealt(members: Sequence[str], partitions: Sequence[TopicPartition]) -> dict[str, Any]:
+    """An assignor of an application: one partition to the first member, the rest to the last."""
+    return {members[0]: partitions[:1], members[-1]: partitions[1 if len(members) > 1 else 0 :]}
+
+
+ASSIGNORS: dict[str, tuple[Any, list[int]]] = {
+    "range": ("range", [2, 2]),
+    "roundrobin": ("roundrobin", [2, 2]),
+    "sticky": ("sticky", [2, 2]),
+    "custom": (karrow.custom_assignor("dealt", dealt), [1, 3]),
+}
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_every_assignor_shares_and_nothing_is_skipped_or_doubled(
+    every_kafka: AnyKafka, name: str
+) -> None:
+    assignor, expected = ASSIGNORS[name]
+    topic, group = filled(every_kafka, 10, 4), new_group()
+    options = {"group": group, "assignors": [assignor], "heartbeat_interval": 0.1}
+    with members(every_kafka) as make:
+        first = make(topic, **options)
+        until(lambda: first.count == 4, TIMEOUT)
+        second = make(topic, **options)
+        until(lambda: shares(first, second) == expected, TIMEOUT)
+        fill(every_kafka, topic, range(10, 20), 4)
+        until(lambda: len(first.seen) + len(second.seen) >= 4 * 20, TIMEOUT)
+        membership = second.consumer.membership
+        assert membership is not None
+        assert membership.protocol == ("dealt" if name == "custom" else name)
+        first.stop()
+        until(lambda: second.count == 4, TIMEOUT)
+        fill(every_kafka, topic, range(20, 30), 4)
+        until(lambda: len(first.seen) + len(second.seen) >= 4 * 30, TIMEOUT)
+        second.stop()
+    seen = Counter([*first.seen, *second.seen])
+    assert set(seen) == {(topic, part, number) for part in range(4) for number in range(30)}
+    assert set(seen.values()) == {1}
+
+
 def test_partitions_change_hands_once_per_rebalance(
     any_kafka: AnyKafka, kind: dict[str, Any]
 ) -> None:

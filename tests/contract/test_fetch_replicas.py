@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -22,10 +23,10 @@ from tests.fix_kafka import NewKafka
 
 TOPIC = "topic"
 LEADER, FOLLOWER, STRANGER = 1, 2, 99
-OUT_OF_RANGE, NOT_LEADER = 1, 6
-# Versions without topic ids: scripted topics have none.
-SUPPORTED = {"Fetch": (4, 12), "Metadata": (0, 9), "ApiVersions": (0, 3), "ListOffsets": (1, 6)}
-END = 6
+OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER = 1, 3, 6
+# Fetches go by name: most scripted topics have no ids.
+SUPPORTED = {"Fetch": (4, 12), "Metadata": (0, 12), "ApiVersions": (0, 3), "ListOffsets": (1, 6)}
+END = 12
 
 
 def batch(base: int) -> bytes:
@@ -37,8 +38,8 @@ def batch(base: int) -> bytes:
 class Replica(ScriptedBroker):
     """Gives one record for a fetch, unless it was told to say something else first."""
 
-    def __init__(self, node_id: int) -> None:
-        super().__init__(supported=SUPPORTED, node_id=node_id)
+    def __init__(self, node_id: int, supported: dict[str, tuple[int, int]] | None = None) -> None:
+        super().__init__(supported=supported or SUPPORTED, node_id=node_id)
         self.says: dict[str, Any] | None = None
         self.offsets: list[int] = []
         self.racks: set[str] = set()
@@ -115,6 +116,53 @@ def test_without_a_rack_the_leader_is_asked_for_none() -> None:
     leader = Replica(LEADER)
     assert run(read(None, leader)) == list(range(END))
     assert leader.racks == {""}
+
+
+def test_older_metadata_never_leads_back() -> None:
+    """Row 21: brokers that lag behind name the old leader, which still takes itself for one."""
+    old, new = Replica(LEADER), Replica(FOLLOWER)
+    lagging: list[str] = []
+
+    def name(leader: int, epoch: int) -> None:
+        for one in (old, new):
+            one.add_topic(TOPIC, leader, epoch)
+            one.topics[0]["topic_id"] = UUID(int=1)
+
+    def lag_behind(_: wire.Request) -> Answer:
+        lagging.append("unknown" if len(lagging) % 2 else "older")
+        said: dict[str, Any] = {"name": TOPIC, "error_code": UNKNOWN_TOPIC, "partitions": []}
+        if lagging[-1] == "older":
+            said = old.topics[0]
+        brokers = [old.me, new.me]
+        return {"brokers": brokers, "cluster_id": old.cluster_id, "topics": [said]}
+
+    def lead_on_and_off(request: wire.Request) -> Answer:
+        new.says = {"error_code": NOT_LEADER} if len(new.offsets) % 2 else None
+        return new.fetch(request)
+
+    async def main() -> list[int]:
+        async with old, new:
+            old.brokers = new.brokers = [old.me, new.me]
+            name(LEADER, 5)
+            options: dict[str, Any] = {"retry_backoff": 0.02, "max_wait": 0.05}
+            async with karrow.AsyncConsumer(old.bootstrap, fetch_sessions=False, **options) as it:
+                await it.assign({(TOPIC, 0): 0})
+                found = [(await anext(it)).offset]
+                name(FOLLOWER, 6)
+                old.says = {"error_code": NOT_LEADER}
+                while not new.offsets:
+                    found.append((await anext(it)).offset)
+                old.says = None
+                old.offsets.clear()
+                name(LEADER, 5)
+                new.handlers["Fetch"] = lead_on_and_off
+                old.handlers["Metadata"] = new.handlers["Metadata"] = lag_behind
+                found += [(await anext(it)).offset for _ in range(END - len(found))]
+                return found
+
+    assert run(main()) == list(range(END))
+    assert {"older", "unknown"} <= set(lagging)
+    assert old.offsets == []
 
 
 RACKS = {

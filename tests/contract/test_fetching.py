@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -60,6 +61,22 @@ def test_every_codec_of_every_release_is_read(every_kafka: AnyKafka) -> None:
         with karrow.Consumer(every_kafka.bootstrap, topic, **QUICK) as consumer:
             assert way(consumer, len(expected)) == expected
             assert consumer.position((topic, 0)) == len(expected)
+
+
+def test_a_record_beyond_every_limit_is_read(newest_kafka: AnyKafka) -> None:
+    """Row 26: ten megabytes come alone, and so does what is in front of them and behind."""
+    size = 10_000_000
+    limit = {"max.message.bytes": str(2 * size)}
+    topic = newest_kafka.create_topic(config=limit)
+    values = [b"before", random.Random(0).randbytes(size), b"behind"]
+    options: dict[str, Any] = {"max_request_bytes": 2 * size, "batch_bytes": 2 * size}
+    with karrow.Producer(newest_kafka.bootstrap, **options) as producer:
+        for value in values:
+            producer.send(topic, value, partition=0).result(TIMEOUT)
+    limits = {"max_bytes": 20_000, "partition_max_bytes": 10_000, "buffer_bytes": 50_000, **QUICK}
+    for way in (one_by_one, as_lists, as_batches):
+        with karrow.Consumer(newest_kafka.bootstrap, topic, **limits) as consumer:
+            assert way(consumer, 3) == list(enumerate(values))
 
 
 @every_way

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -103,3 +104,34 @@ def test_without_progress_it_gives_up() -> None:
             karrow.read_arrow(
                 broker.bootstrap, "stuck", request_timeout=0.5, api_timeout=1.0, max_wait=0.1
             )
+
+
+def test_all_brokers_are_read_at_once() -> None:
+    """Each of three takes a while to answer; together they take no longer."""
+    with karrow.Broker(brokers=3) as broker:
+        broker.create_topic("wide", 3)
+        with karrow.Producer(broker.bootstrap) as producer:
+            for number in range(60):
+                producer.send("wide", b"%d" % number, partition=number % 3)
+        for number in range(3):
+            broker.move_leader("wide", number, number + 1)
+            broker.delay("Fetch", 1.0, topic="wide", partition=number)
+        began = time.monotonic()
+        table = karrow.read_arrow(broker.bootstrap, "wide")
+        assert time.monotonic() - began < 2.5
+        assert rows(table) == everything(20, 3)
+        assert {one.broker for one in broker.requests if one.api == "Fetch"} == {1, 2, 3}
+
+
+def test_damaged_data_is_raised_with_its_place() -> None:
+    with karrow.Broker(brokers=3) as broker:
+        broker.create_topic("hurt", 3)
+        with karrow.Client(broker.bootstrap) as client:
+            for number in range(9):
+                client.produce("hurt", [b"1", b"2"], partition=number % 3)
+        broker.corrupt("Fetch", topic="hurt", partition=1)
+        with pytest.raises(errors.CorruptRecordError) as caught:
+            karrow.read_arrow(broker.bootstrap, "hurt")
+        assert {"topic": "hurt", "partition": 1}.items() <= caught.value.context.items()
+        assert caught.value.offset in (0, 2, 4)
+        assert rows(karrow.read_arrow(broker.bootstrap, "hurt")) == everything(6, 3)

@@ -22,6 +22,7 @@ from tests.contract.test_fetch_replicas import (
     NOT_LEADER,
     OUT_OF_RANGE,
     STRANGER,
+    SUPPORTED,
     TOPIC,
     Replica,
 )
@@ -132,6 +133,15 @@ def test_a_throttled_answer_says_nothing() -> None:
 def test_a_range_beyond_the_end_fails_in_time() -> None:
     leader = Replica(LEADER)
     with pytest.raises(
-        RequestTimeout, match=f"the leader has offsets up to {END}, and 9 was asked"
+        RequestTimeout, match=f"the leader has offsets up to {END}, and {END + 3} was asked"
     ):
-        read(leader, end=9)
+        read(leader, end=END + 3)
+
+
+def test_an_offset_in_remote_storage_is_waited_for() -> None:
+    """KIP-405: while it is slow, the leader answers without data, as at the end of a range."""
+    leader = Replica(LEADER, {**SUPPORTED, "ListOffsets": (1, 8)})
+    saying(leader, None, *[{}] * 5)
+    local = {"partition_index": 0, "offset": 10, "timestamp": -1}
+    leader.handlers["ListOffsets"] = lambda _: {"topics": [{"name": TOPIC, "partitions": [local]}]}
+    assert read(leader) == list(range(END))

@@ -99,8 +99,8 @@ def check(kafka: AnyKafka, commit: Commit, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("commit", list(Commit))
-def test_partitions_move_between_workers(any_kafka: AnyKafka, commit: Commit) -> None:
-    check(any_kafka, commit)
+def test_partitions_move_between_workers(every_kafka: AnyKafka, commit: Commit) -> None:
+    check(every_kafka, commit)
 
 
 def test_partitions_move_in_cooperation(newest_kafka: AnyKafka) -> None:
@@ -111,21 +111,21 @@ def test_partitions_move_as_the_broker_says(newest_kafka: AnyKafka) -> None:
     check(newest_kafka, Commit.ASYNC, protocol="consumer")
 
 
-def test_functions_by_record(any_kafka: AnyKafka) -> None:
-    topic, group = any_kafka.create_topic(partitions=PARTITIONS), f"kafe-{uuid.uuid4().hex[:8]}"
-    send(any_kafka, topic, range(8))
+def test_functions_by_record(every_kafka: AnyKafka) -> None:
+    topic, group = every_kafka.create_topic(partitions=PARTITIONS), f"kafe-{uuid.uuid4().hex[:8]}"
+    send(every_kafka, topic, range(8))
     ids: list[karrow.CommitId] = []
 
     def note(commit_id: karrow.CommitId, *_: object) -> None:
         ids.append(commit_id)
 
     workers = karrow.start_consumer(
-        any_kafka.bootstrap, group, note, topics=[topic], fetch_interval=0, autocommit=False
+        every_kafka.bootstrap, group, note, topics=[topic], fetch_interval=0, autocommit=False
     )
     until(lambda: len(ids) == 8)
     for commit_id in ids:
         assert workers.commit(commit_id) is True
     assert workers.stop().reason is EndReason.STOPPED
-    with karrow.Client(any_kafka.bootstrap) as client:
+    with karrow.Client(every_kafka.bootstrap) as client:
         stored = client.committed_offsets(group, [topic])
     assert [one.offset for _, one in sorted(stored.items())] == [2, 2, 2, 2]

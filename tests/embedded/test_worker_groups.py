@@ -268,6 +268,16 @@ def test_group_that_cannot_be_joined(
     assert [one.api for one in broker.requests].count("JoinGroup") == attempts
 
 
+def test_versions_that_were_chosen_are_those_that_are_spoken(broker: Broker, notes: Notes) -> None:
+    chosen = {"Fetch": 11, "JoinGroup": 5, "Heartbeat": 3, "OffsetCommit": 7}
+    put(broker, range(5))
+    with group_of(broker, Noting, notes, api_versions=chosen, **QUICK):
+        until(lambda: len(notes.values()) == 5)
+        until(lambda: any(one.api == "Heartbeat" for one in broker.requests))
+    seen = {(one.api, one.version) for one in broker.requests if one.api in chosen}
+    assert seen == set(chosen.items())
+
+
 def test_offset_that_is_nowhere_ends_the_group(broker: Broker, notes: Notes) -> None:
     group = group_of(broker, Noting, notes, start="none", **QUICK)
     group.start()

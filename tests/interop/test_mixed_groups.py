@@ -111,10 +111,8 @@ class Mixture:
         self._kafka = kafka
         self._group = f"group-{uuid.uuid4().hex[:12]}"
         self._options = MIXTURES[kind]
-        runner = stack.enter_context(asyncio.Runner())
-        self._theirs: Callable[..., Consumer] = (
-            CooperativeConfluent if kind == "confluent-cooperative" else maker(kind, runner)
-        )
+        self._kind = kind
+        self._runner = stack.enter_context(asyncio.Runner())
         stack.callback(self._end)
 
     def ours(self) -> Consumer:
@@ -123,9 +121,15 @@ class Mixture:
             OurConsumer(self._kafka.bootstrap, self._group, self.topic, **self._options)
         )
 
-    def theirs(self) -> Consumer:
-        """One more of the other maker."""
-        return self._add(self._theirs(self._kafka.bootstrap, self._group, self.topic, None))
+    def theirs(self, kind: str | None = None) -> Consumer:
+        """One more of the other maker, or of any."""
+        wanted = kind or self._kind
+        make: Callable[..., Consumer] = (
+            CooperativeConfluent
+            if wanted == "confluent-cooperative"
+            else maker(wanted, self._runner)
+        )
+        return self._add(make(self._kafka.bootstrap, self._group, self.topic, None))
 
     def _add(self, member: Consumer) -> Consumer:
         self.members.append(member)
@@ -188,12 +192,18 @@ def rolled(group: Mixture, order: Sequence[str]) -> None:
     for step in order:
         name = step[1:]
         if step[0] == "+":
-            here[name] = group.ours() if name.startswith("our") else group.theirs()
+            here[name] = _joined(group, name)
         else:
             group.leave(here.pop(name))
         group.produce()
         group.settle()
     assert set(group.read.values()) == {1}
+
+
+def _joined(group: Mixture, name: str) -> Consumer:
+    if name.startswith("our"):
+        return group.ours()
+    return group.theirs(None if name.startswith("their") else name)
 
 
 @pytest.mark.parametrize("kind", MIXTURES)
@@ -212,3 +222,10 @@ def test_more_members_than_two(newest_kafka: AnyKafka, kind: str) -> None:
     with mixed(newest_kafka, kind) as group:
         steps = ["+our1", "+their1", "+our2", "+their2", "-our1", "-their1", "+our3", "-their2"]
         rolled(group, [*steps, "+their3", "-our2", "-our3"])
+
+
+def test_three_makers_share_one_group(newest_kafka: AnyKafka) -> None:
+    """Each of them leads for a while, and is one of three."""
+    with mixed(newest_kafka, "confluent") as group:
+        steps = ["+kafka-python", "+our1", "+confluent", "-kafka-python", "+kafka-python"]
+        rolled(group, [*steps, "-our1", "+our2", "-confluent"])
