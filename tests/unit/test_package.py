@@ -42,6 +42,11 @@ def test_spark_can_discover_the_registration_module() -> None:
     assert "pyspark_karrow" in {module.name for module in pkgutil.iter_modules()}
 
 
+def test_registration_module_does_no_harm_where_spark_is_not() -> None:
+    program = "import sys; sys.modules['pyspark'] = None; import pyspark_karrow as found;"
+    assert run(f"{program} print(hasattr(found, 'DefaultSource'))") == "False"
+
+
 def test_version_is_the_installed_one() -> None:
     assert karrow.__version__ == importlib.metadata.version("karrow")
 

@@ -1,4 +1,4 @@
-"""How readers come to Spark's workers: a worker without karrow says so in one line.
+"""How karrow's code comes to Spark's workers: one without karrow says so in one line.
 
 Spark pickles what it sends, and names the modules that it comes from; where such a module is
 missing, it shows a stack of its own and the name. The function here is pickled with its code
@@ -22,6 +22,7 @@ def arrive(module: str, name: str, options: Any) -> Any:
     import sys
 
     try:
+        importlib.import_module("karrow.spark.worker").begin_task()
         home = importlib.import_module(module)
     except ImportError as error:
         raise RuntimeError(

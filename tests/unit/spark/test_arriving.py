@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyspark
 import pytest
 from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+from karrow.aio.producing.coordinator_calls import Identity
+from karrow.records._hash import partition_for
 from karrow.spark.data_source import KarrowDataSource
+from karrow.spark.exactly import routing, task
+from karrow.spark.exactly.settings import Settings
 from karrow.spark.reading.batch import BatchReader, FilteredReader, batch_reader
 from karrow.spark.reading.pushdown import Bounds
 from karrow.spark.reading.stream import StreamReader
+from karrow.spark.writing import batch, stream
+from karrow.spark.writing.batch import BatchWriter
+from karrow.spark.writing.stream import StreamWriter
 
 OPTIONS = {
     "kafka.bootstrap.servers": "b1:9092",
@@ -29,7 +40,8 @@ WITHOUT_KARROW = """
 import sys
 sys.path[:0] = {paths!r}
 from pyspark import cloudpickle
-cloudpickle.loads(sys.stdin.buffer.read())
+made = cloudpickle.loads(sys.stdin.buffer.read())
+list(made())
 """
 
 
@@ -49,8 +61,44 @@ def test_filters_arrive_too() -> None:
     assert again._bounds == Bounds(first=7)
 
 
+def writers() -> list[BatchWriter | StreamWriter]:
+    """Writers as they are when everything about them was checked."""
+    schema = StructType([StructField("value", BinaryType())])
+    given = ({"kafka.bootstrap.servers": "b1:9092", "topic": "orders"}, schema)
+    return [batch.in_task(given), stream.in_task(given)]
+
+
+def test_writers_arrive() -> None:
+    for made in writers():
+        again = pickle.loads(cloud_dumps(made))
+        assert type(again) is type(made)
+        assert again._sink.terms().topic == "orders"
+
+
+def of_exactly_once() -> list[Callable[..., Any]]:
+    """What tasks of karrow.spark.exactly_once run: the writer, and before it the partitioner."""
+    settings = Settings("b1:9092", "sink", {})
+    write = task.writer(settings, "orders", 0, Identity(1, 0), 2)
+    return [write, routing.travelling("murmur2")]
+
+
+def test_tasks_of_exactly_once_arrive() -> None:
+    write, partitions = (pickle.loads(cloud_dumps(made)) for made in of_exactly_once())
+    assert callable(write)
+    keys, counts = pa.array([b"a", None]), pa.array([3, 3], pa.int32())
+    assert partitions(keys, counts).to_pylist() == [partition_for(b"a", 3), None]
+
+
 @pytest.mark.parametrize(
-    "made", [BatchReader(OPTIONS), StreamReader(OPTIONS), KarrowDataSource(OPTIONS)]
+    "made",
+    [
+        BatchReader(OPTIONS),
+        StreamReader(OPTIONS),
+        KarrowDataSource(OPTIONS),
+        *writers(),
+        functools.partial(of_exactly_once()[0], None),
+        functools.partial(of_exactly_once()[1], None, None),
+    ],
 )
 def test_a_worker_without_karrow_says_so(made: object, tmp_path: Path) -> None:
     folder = Path(pyspark.__file__).parent

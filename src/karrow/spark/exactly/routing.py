@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import IntegerType
 
 from karrow.records._hash import partition_column
+from karrow.spark.arriving import arrive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,12 +97,27 @@ def _firsts(counts: Mapping[str, int]) -> dict[str, int]:
 
 def _partitioned(partitioner: str) -> Callable[..., Column]:
     """The partitioner as a function of Spark's columns: the key and the number of partitions."""
+    made: Callable[..., Column] = arrow_udf(  # type: ignore[call-overload]
+        travelling(partitioner), IntegerType()
+    )
+    return made
+
+
+def travelling(partitioner: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
+    """The partitioner as Spark sends it to tasks."""
+    # Pickled with its code, as everything that comes to tasks: see arriving.py.
+    home, name = __name__, in_task.__name__
 
     def partitions(keys: pa.Array, counts: pa.Array) -> pa.Array:
-        return partitions_of(keys, counts, partitioner)
+        found: pa.Array = arrive(home, name, partitioner)(keys, counts)
+        return found
 
-    made: Callable[..., Column] = arrow_udf(partitions, "int")  # type: ignore[call-overload]
-    return made
+    return partitions
+
+
+def in_task(partitioner: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
+    """The partitioner where rows are."""
+    return lambda keys, counts: partitions_of(keys, counts, partitioner)
 
 
 def partitions_of(keys: pa.Array, counts: pa.Array, partitioner: str) -> pa.Array:

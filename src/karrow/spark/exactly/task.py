@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark import cloudpickle
 
 from karrow.aio.producing.coordinator_calls import Identity
 from karrow.spark import pool
+from karrow.spark.arriving import arrive
 from karrow.spark.exactly import crash
 from karrow.spark.exactly.part import PartProducer
 
@@ -50,13 +52,22 @@ def writer(
     settings: Settings, topic: str | None, batch: int, who: Identity, version: int
 ) -> Callable[[Rows], Rows]:
     """What Spark is to run in every task of an attempt."""
-    orders = crash.orders()
+    given = (settings, topic, batch, who, version, crash.orders())
+    # Spark pickles what follows with its code, and nothing in it may need karrow to be unpickled.
+    home, name = __name__, in_task.__name__
+    packed = cloudpickle.dumps(given)  # type: ignore[no-untyped-call]
 
     def write(batches: Rows) -> Rows:
-        crash.use(orders, batch)
-        yield written(batches, settings, topic, who, version)
+        yield arrive(home, name, packed)(batches)
 
     return write
+
+
+def in_task(packed: bytes) -> Callable[[Rows], pa.RecordBatch]:
+    """What a task does, as it was sent to it."""
+    settings, topic, batch, who, version, orders = cloudpickle.loads(packed)
+    crash.use(orders, batch)
+    return lambda batches: written(batches, settings, topic, who, version)
 
 
 def written(

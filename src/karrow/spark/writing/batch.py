@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
@@ -32,9 +32,19 @@ class BatchWriter(DataSourceArrowWriter):
             )
         self._sink = Sink(options, schema)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._sink.travel(__name__, in_task.__name__)
+
     # Spark's own class for Arrow takes something else than its base, too.
     def write(  # type: ignore[override]
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
         """Write the rows of a task; called where the task runs."""
         return self._sink.write(iterator)
+
+
+def in_task(given: tuple[Mapping[str, str], StructType]) -> BatchWriter:
+    """A writer as it was sent to a task."""
+    made = BatchWriter.__new__(BatchWriter)
+    made._sink = Sink(*given, is_checked=True)  # noqa: SLF001 - a part of the class
+    return made

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from karrow.errors import ConfigError, StateError
+from karrow.spark.arriving import arrive
 from karrow.spark.writing import driver
 from karrow.spark.writing.columns import Columns
 from karrow.spark.writing.parcel import Parcel, packed
@@ -45,11 +46,14 @@ class Written(WriterCommitMessage):
 class Sink:
     """Where the rows of a DataFrame go."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(
+        self, options: Mapping[str, str], schema: StructType, *, is_checked: bool = False
+    ) -> None:
         self._options = dict(options)
+        self._schema = schema
         terms = self.terms()
         self._columns = Columns(schema, terms.topic)
-        if terms.topic is not None:
+        if terms.topic is not None and not is_checked:
             limit = min(terms.config.call_timeout, LOOK_UP)
             finder = producer(terms.config.replace(api_timeout=limit))
             finder.partitions_for(terms.topic)  # memory tells after the first time
@@ -65,6 +69,10 @@ class Sink:
         if terms.exactly_once is None:
             return Written(write_rows(producer(terms.config), terms.topic, rows))
         return packed(producer(terms.config), terms.topic, _query(), rows)
+
+    def travel(self, module: str, name: str) -> tuple[Any, ...]:
+        """How a writer with this sink is pickled; the function named makes one of options."""
+        return arrive, (module, name, (self._options, self._schema))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
         """Write what tasks have packed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -29,6 +29,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
     ) -> None:
         self._sink = Sink(options, schema)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._sink.travel(__name__, in_task.__name__)
+
     # Spark's own class for Arrow takes something else than its base, too.
     def write(  # type: ignore[override]
         self, iterator: Iterator[pa.RecordBatch]
@@ -42,3 +45,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A task has failed: nothing that tasks do has to be undone."""
+
+
+def in_task(given: tuple[Mapping[str, str], StructType]) -> StreamWriter:
+    """A writer as it was sent to a task."""
+    made = StreamWriter.__new__(StreamWriter)
+    made._sink = Sink(*given, is_checked=True)  # noqa: SLF001 - a part of the class
+    return made

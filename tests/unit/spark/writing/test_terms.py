@@ -25,7 +25,7 @@ def test_the_topics_name_has_no_space_around_it() -> None:
 
 
 def test_sparks_own_options_are_taken() -> None:
-    assert terms(checkpointLocation="/tmp/c", includeHeaders="true").topic is None
+    assert terms(checkpointLocation="/c", path="/p", includeHeaders="true").topic is None
 
 
 @pytest.mark.parametrize(
