@@ -1,7 +1,7 @@
 """Programs that write exactly once, and whether they have: in this process, or in one that dies.
 
-The source is a folder of text files, one for each batch; what was committed is read back by
-confluent-kafka.
+The source is a folder of text files, one for each batch, or a topic; what was committed is read
+back by confluent-kafka.
 """
 
 from __future__ import annotations
@@ -19,46 +19,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
+import karrow
 import karrow.spark
 from karrow.spark.exactly import crash
 from tests.brokers import KafkaCluster
+from tests.spark.committed import LIMIT, read_committed
 
 ROOT = Path(__file__).parents[2]
 ROWS = 40
-# Many things at once on a small machine take their time.
-LIMIT = 900.0
 
 
 def committed(bootstrap: str, topic: str) -> list[tuple[int, bytes]]:
     """What readers of committed data see of a topic: partitions and values."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": f"reader-{uuid.uuid4()}",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    try:
-        partitions = list(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in partitions])
-        found: list[tuple[int, bytes]] = []
-        open_ones = set(partitions)
-        deadline = time.monotonic() + LIMIT
-        while open_ones:
-            assert time.monotonic() < deadline, f"no end of {topic} {open_ones}"
-            for message in consumer.consume(1000, timeout=1.0):
-                if message.error() is not None:
-                    open_ones.discard(message.partition())
-                else:
-                    found.append((message.partition() or 0, message.value() or b""))
-        return found
-    finally:
-        consumer.close()
+    return [(one.partition() or 0, one.value() or b"") for one in read_committed(bootstrap, topic)]
 
 
 def values(bootstrap: str, topic: str) -> list[str]:
@@ -134,6 +109,11 @@ class Case:
     def found(self) -> list[str]:
         return values(self.bootstrap, self.topic)
 
+    def offsets(self) -> int:
+        """How many offsets of the topic are taken, whatever became of them."""
+        with karrow.Client(self.bootstrap) as client:
+            return sum(client.latest_offset(self.topic, one) for one in range(self.partitions))
+
     def sink(self, **options: Any) -> Any:
         given: dict[str, Any] = {"sink_id": self.sink_id, **options}
         topic = given.pop("topic", self.topic)
@@ -168,10 +148,44 @@ class Case:
         return Driver(task, crash_orders, self.folder / f"driver-{uuid.uuid4().hex[:6]}.log")
 
 
+class Relay(Case):
+    """The same from topic to topic: what is added to the folder is sent to a topic as well."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.entry = self.kafka.create_topic(partitions=2)
+
+    def add(self, batches: int = 1, rows: int = ROWS) -> Self:
+        for number in range(self.files, self.files + batches):
+            super().add(1, rows)
+            with karrow.Producer(self.bootstrap) as producer:
+                for line in (self.source / f"{number:04}.txt").read_text().splitlines():
+                    producer.send(self.entry, line)
+        return self
+
+    def driver(self, crash_orders: str = "", **more: Any) -> Driver:
+        return super().driver(crash_orders, entry=self.entry, **more)
+
+
 def frame(spark: SparkSession, source: Path) -> DataFrame:
     """A stream of the rows of a folder, a file at a time; half of the rows have keys."""
-    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(source))
-    return lines.selectExpr("if(right(value, 1) < '5', value, null) AS key", "value")
+    return _keyed(spark.readStream.option("maxFilesPerTrigger", 1).text(str(source)))
+
+
+def relayed(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
+    """The same of a topic, as many rows at a time."""
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(ROWS),
+    }
+    records = spark.readStream.format("karrow").options(**options).load()
+    return _keyed(records.selectExpr("cast(value AS string) AS value"))
+
+
+def _keyed(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("if(right(value, 1) < '5', value, null) AS key", "value")
 
 
 class Driver:

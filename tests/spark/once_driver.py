@@ -1,4 +1,4 @@
-"""A driver that writes a folder exactly once and ends: what tests kill."""
+"""A driver that writes a folder, or a topic, exactly once and ends: what tests kill."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import karrow.spark
-from tests.spark.once import frame
+from tests.spark.once import frame, relayed
 from tests.spark.sessions import SETTINGS
 
 
@@ -24,6 +24,8 @@ def session(task: dict[str, Any]) -> SparkSession:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.speculation": "true",
+        # Few, so that tasks of small batches come by the point between two of them.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
         **task.get("settings", {}),
     }
     for name, value in settings.items():
@@ -33,9 +35,15 @@ def session(task: dict[str, Any]) -> SparkSession:
     return made
 
 
+def source(task: dict[str, Any]) -> DataFrame:
+    if "entry" in task:
+        return relayed(session(task), task["bootstrap"], task["entry"])
+    return frame(session(task), Path(task["source"]))
+
+
 def main() -> None:
     task = json.loads(sys.argv[1])
-    rows = frame(session(task), Path(task["source"])).writeStream.trigger(availableNow=True)
+    rows = source(task).writeStream.trigger(availableNow=True)
     if "sink" in task:
         writer = rows.format("karrow").options(**task["sink"])
     else:

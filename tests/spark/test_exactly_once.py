@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,27 @@ def test_batches_are_committed_whole_where_their_keys_belong(
     assert {partition for partition, _ in committed(case.bootstrap, case.topic)} == {0, 1, 2}
 
 
+@pytest.fixture
+def in_pieces(spark: SparkSession) -> Iterator[None]:
+    """Tasks get few rows at a time, so that they come by the point between two pieces."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, 5)
+    yield
+    spark.conf.set(name, str(before))
+
+
 @EVERYWHERE
 @BOTH
+@pytest.mark.usefixtures("in_pieces")
 @pytest.mark.parametrize(
-    "point", [pytest.param("task-done", marks=pytest.mark.gate), "raise=task-begun"]
+    "point",
+    [
+        "raise=task-begun",
+        "task-begun",
+        "task-wrote",
+        pytest.param("task-done", marks=pytest.mark.gate),
+    ],
 )
 def test_task_that_dies_is_fenced_and_its_batch_written_again(
     spark: SparkSession, case: Case, point: str
@@ -63,10 +81,8 @@ def test_task_that_dies_is_fenced_and_its_batch_written_again(
     assert [event.fields["batch"] for event in told] == [1]
     assert case.found() == case.wanted()
     # What the first attempt wrote is there, and nobody sees it.
-    with karrow.Client(case.bootstrap) as client:
-        ends = sum(client.latest_offset(case.topic, one) for one in range(case.partitions))
     if point == "task-done":
-        assert ends > len(case.wanted()) + 3 * case.partitions
+        assert case.offsets() > len(case.wanted()) + 3 * case.partitions
 
 
 @BOTH
@@ -163,22 +179,23 @@ def test_rows_name_their_topics_and_partitions(spark: SparkSession, newest: Case
     assert {partition for partition, value in there if value.endswith(b"0")} == {1}
 
 
+@BOTH
 def test_partitions_that_come_within_a_batch_are_used_by_the_next(
-    spark: SparkSession, newest: Case
+    spark: SparkSession, case: Case
 ) -> None:
-    hold = newest.flag()
+    hold = case.flag()
     hold.touch()
-    newest.add(2)
+    case.add(2)
     with orders(f"wait=task-begun@0:{hold}"):
-        query = newest.start(spark, newest.sink())
+        query = case.start(spark, case.sink())
         wait_for(lambda: "task-begun" in _seen(hold), "the tasks did not begin")
-        with karrow.Admin(newest.bootstrap) as admin:
-            admin.create_partitions({newest.topic: 6})
+        with karrow.Admin(case.bootstrap) as admin:
+            admin.create_partitions({case.topic: 6})
         hold.unlink()
         query.awaitTermination()
-    assert newest.found() == newest.wanted()
+    assert case.found() == case.wanted()
     used = {
-        batch: {part for part, value in committed(newest.bootstrap, newest.topic) if value < batch}
+        batch: {part for part, value in committed(case.bootstrap, case.topic) if value < batch}
         for batch in (b"0001", b"0002")
     }
     assert max(used[b"0001"]) == 2
@@ -305,6 +322,30 @@ def test_ledger_that_is_gone_stops_unless_told_otherwise(spark: SparkSession, ca
         case.run(spark)
     assert len(case.found()) < len(case.wanted())
     case.run(spark, on_missing_ledger="redo")
+    assert case.found() == case.wanted()
+
+
+@BOTH
+def test_ledger_topic_that_was_deleted_stops(spark: SparkSession, case: Case) -> None:
+    case.add(2).run(spark, ledger="topic")
+    with karrow.Admin(case.bootstrap) as admin:
+        admin.delete_topics([f"karrow.ledger.{case.sink_id}"])
+    case.add(1)
+    with pytest.raises(PySparkException, match="no ledger to tell"):
+        case.run(spark, ledger="topic")
+    assert len(case.found()) < len(case.wanted())
+    case.run(spark, ledger="topic", on_missing_ledger="redo")
+    assert case.found() == case.wanted()
+
+
+@BOTH
+def test_old_checkpoint_with_another_sink_id_stops(spark: SparkSession, case: Case) -> None:
+    case.add(2).run(spark)
+    case.add(1)
+    with pytest.raises(PySparkException, match="another sink_id"):
+        case.run(spark, sink_id=f"{case.sink_id}-other")
+    assert len(case.found()) < len(case.wanted())
+    case.run(spark)
     assert case.found() == case.wanted()
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import karrow
 from tests.brokers import KafkaCluster
-from tests.spark.once import Case, Driver, wait_for
+from tests.spark.once import Case, Driver, Relay, wait_for
 
 BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
 # Where a driver dies, in the order of the protocol; the last two come after a failure.
@@ -66,10 +65,16 @@ def test_driver_dies_at_every_step_in_turn(case: Case) -> None:
     finish(case)
 
 
-def uncommitted(case: Case) -> int:
-    """How many offsets of the topic are taken, whatever became of them."""
-    with karrow.Client(case.bootstrap) as client:
-        return sum(client.latest_offset(case.topic, one) for one in range(case.partitions))
+@BOTH
+def test_driver_that_reads_from_kafka_dies_before_and_after_its_commit(
+    kafka_version: KafkaCluster, tmp_path: Path
+) -> None:
+    """Rows that come between death and restart do not belong to the batch that is repeated."""
+    case = Relay(kafka_version, tmp_path).add(3)
+    for point in ("written@1", "ended@2"):
+        die_at(case, point)
+        case.add(1)
+    finish(case)
 
 
 @BOTH
@@ -78,7 +83,7 @@ def test_driver_dies_while_its_tasks_write(case: Case) -> None:
     hold.touch()
     case.add(2)
     with case.driver(f"wait=task-done@0:{hold}") as driver:
-        wait_for(lambda: uncommitted(case) >= 40, "the tasks did not write")
+        wait_for(lambda: case.offsets() >= 40, "the tasks did not write")
         driver.kill()
         hold.unlink()
         finish(case)
@@ -137,3 +142,11 @@ def kill_soon(driver: Driver, chance: random.Random) -> None:
         driver.ended(chance.uniform(8.0, 30.0))
     except subprocess.TimeoutExpired:
         driver.kill()
+
+
+def test_executors_that_come_and_go_are_refused(kafka: KafkaCluster, tmp_path: Path) -> None:
+    case = Case(kafka, tmp_path).add(1)
+    with case.driver(settings={"spark.dynamicAllocation.enabled": "true"}) as driver:
+        assert driver.ended() == 1
+        assert "spark.dynamicAllocation.enabled and exactly_once exclude each other" in driver.log()
+    assert case.offsets() == 0

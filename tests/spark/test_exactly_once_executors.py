@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,15 +47,17 @@ def on_cluster(case: Case, cluster: Standalone, orders: str, **settings: str) ->
     chosen: dict[str, Any] = {
         "spark.executor.memory": "512m",
         "spark.cores.max": "4",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
         **settings,
     }
     return case.driver(orders, master=cluster.master, settings=chosen)
 
 
 @BOTH
-def test_executor_is_killed_after_its_tasks_have_written(case: Case, cluster: Standalone) -> None:
-    hold, orders = held(case.add(3), "task-done")
+@pytest.mark.parametrize("point", ["task-begun", "task-done"])
+def test_executor_is_killed_before_or_after_its_tasks_have_written(
+    case: Case, cluster: Standalone, point: str
+) -> None:
+    hold, orders = held(case.add(3), point)
     with on_cluster(case, cluster, orders) as driver:
         arrived(hold, driver)
         os.kill(cluster.executors()[0], signal.SIGKILL)
@@ -80,10 +83,8 @@ def test_task_whose_executor_is_lost_writes_on_and_is_fenced(
     assert case.found() == case.wanted()
 
 
-def test_executor_that_stood_still_is_too_late(
-    kafka: KafkaCluster, tmp_path: Path, cluster: Standalone
-) -> None:
-    case = Case(kafka, tmp_path, partitions=4)
+@BOTH
+def test_executor_that_stood_still_is_too_late(case: Case, cluster: Standalone) -> None:
     hold, orders = held(case.add(2, rows=200), "task-wrote")
     quick = {
         "spark.network.timeout": "30s",
@@ -103,9 +104,32 @@ def test_executor_that_stood_still_is_too_late(
 
 
 @BOTH
+def test_task_that_is_slow_gets_no_second_copy(case: Case, cluster: Standalone) -> None:
+    """Some tasks have one batch of rows and are done; those with a second one are held."""
+    hold, orders = held(case.add(1).add(1, rows=80), "task-wrote")
+    eager = {
+        "spark.speculation.interval": "10ms",
+        "spark.speculation.multiplier": "1",
+        "spark.speculation.quantile": "0.1",
+    }
+    with on_cluster(case, cluster, orders, **eager) as driver:
+        arrived(hold, driver)
+        time.sleep(5.0)
+        hold.unlink()
+        driver.succeeded()
+    assert case.found() == case.wanted()
+    # Nothing was written twice, committed or not: the rest are the markers of two transactions.
+    assert len(case.wanted()) < case.offsets() <= len(case.wanted()) + 2 * case.partitions
+
+
+@BOTH
 def test_shuffle_that_is_lost_under_the_write_fails_the_attempt_only(case: Case) -> None:
     hold, orders = held(case.add(1).add(1, rows=400_000).add(1), "task-begun")
-    pieces = {"spark.sql.files.maxPartitionBytes": "500000", "spark.sql.files.openCostInBytes": "0"}
+    pieces = {
+        "spark.sql.files.maxPartitionBytes": "500000",
+        "spark.sql.files.openCostInBytes": "0",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    }
     with case.driver(orders, settings=pieces) as driver:
         arrived(hold, driver)
         lost = list((case.folder / "local").rglob("shuffle_*.data"))

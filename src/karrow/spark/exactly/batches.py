@@ -107,10 +107,14 @@ class Batches:
         """Write the entry again if it was written longer ago than that; whether it was."""
         with self._lock:
             is_fresh = self._clock() - self._noted_at < older_than
-            if self._run is None or self._is_broken or self._last is None or is_fresh:
+            if self._run is None or self._is_broken or is_fresh:
                 return False
+            if self._is_doubtful:
+                self._fence()
             last = self._last
-            return self._attempts(last.query, last.batch, lambda _who, _version: last.rows)
+            return last is not None and self._attempts(
+                last.query, last.batch, lambda _who, _version: last.rows
+            )
 
     @property
     def is_broken(self) -> bool:
@@ -171,8 +175,9 @@ class Batches:
         if self._on_missing == "stop":
             raise StateError(
                 f"sink {self._sink_id}: batch {batch} has no ledger to tell whether it is in",
-                hint="it expired, was deleted, or the sink is new to this checkpoint. Look whether "
-                "the last batch is in the topic, then give on_missing_ledger='redo' or 'skip'",
+                hint="it expired, was deleted, or the checkpoint had another sink_id before: then "
+                "give that one. Otherwise look whether the last batch is in the topic, then give "
+                "on_missing_ledger='redo' or 'skip'",
             )
         if self._on_missing == "skip":
             self._attempts(query, batch, lambda _who, _version: 0)

@@ -40,6 +40,7 @@ KINDS = ("group", "topic")
 PREFIX = "karrow.ledger."
 # How many of a topic's last offsets are looked at first; entries and their markers take turns.
 RECENT = 100
+LOOK_AGAIN = 0.1
 TOPIC_CONFIG = {"cleanup.policy": "compact", "segment.ms": "3600000"}
 
 
@@ -181,6 +182,7 @@ class TopicLedger:
     async def _last(self, client: AsyncClient, start: int, end: int) -> Entry | None:
         """The last entry in a range of offsets."""
         found = None
+        deadline = asyncio.get_running_loop().time() + client.config.call_timeout
         while start < end:
             answer = await client.fetch(
                 self.name, 0, start, max_wait=0.0, isolation="read_committed"
@@ -190,14 +192,27 @@ class TopicLedger:
                     text = bytes(record.value).decode(errors="replace")
                     found = Entry.decode(text, f"topic {self.name}")
             if answer.next_offset <= start:
-                break
-            start = answer.next_offset
+                await self._wait_for_more(start, end, deadline)
+            start = max(start, answer.next_offset)
         return found
+
+    async def _wait_for_more(self, start: int, end: int, deadline: float) -> None:
+        """No answer is no entry: a batch that is in must never be taken for one that is not."""
+        if asyncio.get_running_loop().time() >= deadline:
+            raise RequestTimeout(
+                f"the ledger topic {self.name} ends at {end}, and nothing came from {start} on"
+            )
+        await asyncio.sleep(LOOK_AGAIN)
 
 
 def new_ledger(kind: str, sink_id: str, topic: str | None, ledger_topic: str | None) -> Ledger:
     """The ledger of a sink that writes to ``topic``, or with None to those of a column."""
     if kind == "topic":
+        if ledger_topic is not None and ledger_topic == topic:
+            raise ConfigError(
+                f"ledger_topic={ledger_topic!r} is the topic that is written to",
+                hint="leave ledger_topic out to have one made",
+            )
         return TopicLedger(sink_id, ledger_topic)
     if kind != "group":
         raise ConfigError(f"ledger={kind!r} is none of {', '.join(map(repr, KINDS))}")

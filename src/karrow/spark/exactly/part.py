@@ -4,7 +4,7 @@ Rules:
 - A part is made for one attempt at a batch and closed with it: its identity is good for no other.
 - What it reports is what the broker has acknowledged, each partition from sequence 0 on without a
   gap. A batch that the broker knew already, and could not say where, is a failure: another writer
-  may have been there.
+  may have been there. So is one in front of those before it: the topic is not what it was.
 """
 
 from __future__ import annotations
@@ -101,4 +101,11 @@ class PartProducer(Producer):
                     partition=partition,
                 )
             before, first = self._written.get((topic, partition), (0, offset))
+            if offset < first + before:
+                raise StateError(
+                    f"rows were written at offset {offset}, in front of others of this batch",
+                    hint="was the topic made anew meanwhile?",
+                    topic=topic,
+                    partition=partition,
+                )
             self._written[topic, partition] = (before + rows, first)

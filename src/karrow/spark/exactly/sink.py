@@ -193,7 +193,8 @@ class ExactlyOnce:
         if self._topic is not None:
             yield frame, self._transaction.partitions([self._topic])
             return
-        kept = frame.persist()
+        is_ours = not (frame.storageLevel.useMemory or frame.storageLevel.useDisk)
+        kept = frame.persist() if is_ours else frame
         try:
             topics = [row.topic for row in kept.select("topic").distinct().collect()]
             if None in topics:
@@ -202,7 +203,8 @@ class ExactlyOnce:
                 )
             yield kept, self._transaction.partitions(topics)
         finally:
-            kept.unpersist()
+            if is_ours:
+                kept.unpersist()
 
     def __repr__(self) -> str:
         return f"<exactly_once {self._settings.sink_id!r}>"

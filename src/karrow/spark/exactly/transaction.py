@@ -229,4 +229,6 @@ class BlockingTransaction:
 
 def client_config(config: ProducerConfig) -> ClientConfig:
     """The part of a producer's options that every client has."""
-    return ClientConfig(**{name: getattr(config, name) for name in ClientConfig.describe()})
+    names = ClientConfig.describe()
+    # A ledger is read from the leader: a replica that is nearer may not have its last entry yet.
+    return ClientConfig(**{**{name: getattr(config, name) for name in names}, "rack": None})

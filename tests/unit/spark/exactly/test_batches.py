@@ -266,6 +266,23 @@ def test_entry_is_renewed_when_it_is_old() -> None:
     assert steps.cluster.rows == [1, 2]
 
 
+def test_renewal_commits_nothing_of_an_interrupted_batch() -> None:
+    steps, now = FakeSteps(Cluster()), [0.0]
+    sink = Batches(steps, sink_id="s", clock=lambda: now[0])
+    sink.run(Q, "r", 0, writing(steps, 1))
+
+    def interrupted(who: Identity, _: int) -> int:
+        steps.cluster.write(who.epoch, 2)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sink.run(Q, "r", 1, interrupted)
+    now[0] = 20.0
+    assert sink.renew(10.0)
+    assert steps.cluster.rows == [1]
+    assert steps.cluster.entry == Entry(Q, 0, 1)
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_any_schedule_of_failures_and_deaths_writes_every_batch_once(seed: int) -> None:
     chance = random.Random(seed)

@@ -8,6 +8,7 @@ import pytest
 
 from karrow.config import Scram
 from karrow.errors import ConfigError
+from karrow.spark.exactly.ledger import new_ledger
 from karrow.spark.exactly.settings import Settings
 
 
@@ -54,3 +55,14 @@ def test_what_does_not_travel_is_refused() -> None:
 def test_transactional_id_is_not_for_users(name: str) -> None:
     with pytest.raises(ConfigError, match="sink_id"):
         Settings("b:9092", "s", {name: "mine"})
+
+
+def test_ledger_is_read_from_its_leader() -> None:
+    """A replica that is nearer may lack the last entry, and answers for the leader by silence."""
+    settings = Settings("b:9092", "s", {"kafka.client.rack": "here"})
+    assert settings.client.rack is None
+
+
+def test_ledger_is_no_topic_of_rows() -> None:
+    with pytest.raises(ConfigError, match="ledger_topic='orders' is the topic that is written to"):
+        new_ledger("topic", "s", "orders", "orders")
