@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
@@ -135,6 +136,18 @@ def test_many_fetches(broker: karrow.Broker, client: karrow.Client) -> None:
     assert values(rows) == numbers(COUNT)
     fetches = [seen for seen in broker.requests if seen.api == "Fetch"]
     assert len(fetches) > 10
+
+
+def test_a_task_starts_no_thread(broker: karrow.Broker, client: karrow.Client) -> None:
+    """Threads and forked workers do not agree."""
+    fill(client)
+    reader = batch(broker.bootstrap, subscribe="orders", kafka_max_partition_fetch_bytes=200)
+    parts = reader.partitions()
+    pool.close()
+    before = set(threading.enumerate())
+    found = [set(threading.enumerate()) for part in parts for _ in reader.read(part)]
+    assert len(found) > 10
+    assert all(threads <= before for threads in found)
 
 
 def test_a_batch_that_is_larger_than_a_fetch(broker: karrow.Broker, client: karrow.Client) -> None:
@@ -474,6 +487,36 @@ def test_filters_choose_what_is_fetched(broker: karrow.Broker, client: karrow.Cl
     other = StringContains(("topic",), "x")
     assert len(found(other)[0]) == 101
     assert found(other)[1] == [other]
+
+
+@pytest.mark.parametrize("bound", [LessThan(("offset",), 100), EqualTo(("offset",), 100)])
+def test_rows_that_come_after_the_plan_do_not_pass_a_filter(
+    broker: karrow.Broker, client: karrow.Client, bound: Any
+) -> None:
+    client.produce("orders", [b"early"] * 80, partition=0)
+    reader = batch(broker.bootstrap, subscribe="orders", pushdown="true")
+    assert isinstance(reader, FilteredReader)
+    assert reader.pushFilters([bound]) == []
+    parts = reader.partitions()
+    client.produce("orders", [b"late"] * 40, partition=0)
+    found = [offset for part in parts for _, offset in places(in_task(reader, part))]
+    assert found == (list(range(80)) if isinstance(bound, LessThan) else [])
+
+
+def test_spark_may_take_longer_for_a_batch_than_a_call_may(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    """Nobody runs the loop meanwhile, and the fetch that was sent ahead seems to have failed."""
+    for _ in range(3):
+        client.produce("orders", [b"x" * 100_000], partition=0)
+    given = {"subscribe": "orders", "kafka_max_partition_fetch_bytes": "1000"}
+    short = {"kafka_default_api_timeout_ms": "300", "kafka_request_timeout_ms": "200"}
+    reader = batch(broker.bootstrap, **given, **short)
+    rows = reader.read(reader.partitions()[0])
+    found = [next(rows).num_rows]
+    time.sleep(0.5)
+    found += [one.num_rows for one in rows]
+    assert found == [1, 1, 1]
 
 
 def test_readers_take_filters_only_if_asked(broker: karrow.Broker) -> None:

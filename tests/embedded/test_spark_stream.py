@@ -19,8 +19,9 @@ import karrow
 from karrow import errors
 from karrow.spark import pool
 from karrow.spark.reading.loss import DataLoss
+from karrow.spark.reading.stream import StreamReader
 from karrow.types import TopicPartition
-from tests.embedded.sourcing import Query, in_task, places, stream, values
+from tests.embedded.sourcing import Query, in_task, options, places, stream, values
 
 
 @pytest.fixture
@@ -191,6 +192,24 @@ def test_available_now_ends_with_what_is_there(
     while (rows := running.next()) is not None:
         found += values(rows)
     assert found == numbers(10)
+
+
+def test_available_now_at_the_end_of_a_topic_that_grows(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    """Spark asks for the end of the query first, and where it begins after that."""
+    put(client, 3)
+    running = query(broker)
+    running.reader = StreamReader(options(broker.bootstrap, subscribe="orders"))
+    running.reader.prepareForTriggerAvailableNow()
+    put(client, 3, 5)
+    running._initial = json.dumps(running.reader.initialOffset())
+    assert running.next() == []
+    assert running.next() is None
+    running.restart()
+    assert running.repeat(0) == []
+    put(client, 5, 8)
+    assert read(running) == numbers(5, 8)
 
 
 def test_the_latest_offsets_are_reported(broker: karrow.Broker, client: karrow.Client) -> None:
@@ -372,6 +391,32 @@ def test_a_topic_that_is_deleted_is_a_loss(broker: karrow.Broker, client: karrow
     running.restart()
     put(client, 2, topic="other")
     assert read(running) == numbers(2)
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_is_missing_for_a_moment_is_not_gone(
+    broker: karrow.Broker, client: karrow.Client, fails: str
+) -> None:
+    """A broker that has just started may not know of it yet."""
+    running = query(broker, startingOffsets="earliest", failOnDataLoss=fails)
+    put(client, 3)
+    running.next()
+    put(client, 3, 5)
+    fault = broker.fail("Metadata", "UNKNOWN_TOPIC_OR_PARTITION", topic="orders", times=2)
+    assert read(running) == numbers(3, 5)
+    assert fault.met == 2
+
+
+def test_a_deleted_topic_has_no_size(broker: karrow.Broker, client: karrow.Client) -> None:
+    put(client, 5)
+    given = {"maxBytesPerPartition": "100", "failOnDataLoss": "false"}
+    running = query(broker, startingOffsets="earliest", **given)
+    running.next()
+    put(client, 5, 9)
+    running.next()
+    client.delete_topic("orders")
+    running.restart()
+    assert running.repeat(1) == []
 
 
 def test_a_partition_that_lost_its_beginning_before_it_was_seen(

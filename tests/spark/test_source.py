@@ -107,6 +107,16 @@ def test_filters_with_sparks_setting_on_and_off(source: Source, enabled: bool) -
         source.spark.conf.set(PUSHDOWN, str(before))
 
 
+def test_a_session_can_be_told_of_the_source(source: Source) -> None:
+    source.put(3)
+    session = source.spark.newSession()
+    karrow.spark.register(session)
+    told = Source(session, source.bootstrap, source.topic)
+    assert values(told.read()) == [0, 1, 2]
+    karrow.spark.register(session)
+    assert values(told.read()) == [0, 1, 2]
+
+
 def test_plans_show_no_secrets(source: Source) -> None:
     source.put(1)
     frame = source.read(**{"kafka.ssl.key.password": "hunter2"})

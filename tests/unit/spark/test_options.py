@@ -196,9 +196,14 @@ def test_pem_stores_are_read(tmp_path: Path) -> None:
 # ---- everything else
 
 
+@pytest.mark.parametrize("name", ["path", "checkpointLocation", "CHECKPOINTLOCATION", "queryName"])
+def test_options_that_spark_has_for_all_sources_are_known(name: str) -> None:
+    options.check_known({name: "x"}, {"subscribe"})
+
+
 def test_unknown_options_are_refused_with_the_nearest() -> None:
     known = {"startingOffsets", "subscribe"}
-    options.check_known({"STARTINGOFFSETS": "x", "kafka.x": "", "checkpointLocation": ""}, known)
+    options.check_known({"STARTINGOFFSETS": "x", "kafka.x": ""}, known)
     with pytest.raises(ConfigError, match="there is no option 'startingOffset'; did you mean"):
         options.check_known({"startingOffset": "earliest"}, known)
     with pytest.raises(ConfigError, match=r"docs/spark\.md"):

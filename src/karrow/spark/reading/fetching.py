@@ -8,7 +8,7 @@ Rules:
 - Offsets without records (markers of transactions, records of aborted ones, what compaction has
   removed) are passed over. A range may end with such: an answer without data from a leader that has
   offsets beyond the range ends it, if asking again brings the same. A throttled broker's empty
-  answer says nothing.
+  answer says nothing, and neither does one about an offset in remote storage.
 - Retriable errors, leaders that move among them, are retried as in every call. Without any progress
   for the time of a call, the range fails.
 - A replica that is nearer (KIP-392) is asked while it answers with data; whatever else it says, the
@@ -24,8 +24,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karrow.aio.calls.base import Calls, Reply, Request
 from karrow.aio.calls.fetch import FIRST_WITH_TOPIC_IDS
-from karrow.aio.calls.offsets import isolation_level
-from karrow.errors import KarrowError, OffsetOutOfRange, RequestTimeout, error_for
+from karrow.aio.calls.offsets import OffsetCalls, isolation_level
+from karrow.errors import (
+    KarrowError,
+    OffsetOutOfRange,
+    RequestTimeout,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    error_for,
+)
 from karrow.records import RecordReader
 from karrow.records._header import run_of
 from karrow.types import Node, TopicPartition
@@ -98,7 +105,7 @@ class Fetching(Calls):
                 return answer
             is_silent = answer.is_from_leader and not answer.is_throttled
             silent = silent + 1 if is_silent and answer.bound >= self.end else 0
-            if silent > 1:
+            if silent > 1 and not await self._is_tiered(offset):
                 return answer._replace(next_offset=self.end)
             if clock() > deadline:
                 raise RequestTimeout(
@@ -109,12 +116,22 @@ class Fetching(Calls):
                     offset=offset,
                 )
 
+    async def _is_tiered(self, offset: int) -> bool:
+        """Whether an offset is in remote storage (KIP-405), which is silent while it is slow."""
+        calls = OffsetCalls(self._config, self._cluster)
+        try:
+            found = await calls.list_offsets({self.partition: "earliest_local"})
+        except UnsupportedVersion:  # older than remote storage
+            return False
+        local = found[self.partition].offset
+        return local is not None and offset < local
+
     async def sample(self, offset: int) -> float:
         """About how many bytes an offset takes, by the first batches behind one; 0 if unknown."""
         try:
             answer = await self._fetched(offset, SAMPLE_BYTES)
-        except OffsetOutOfRange:
-            return 0.0
+        except (OffsetOutOfRange, UnknownTopicOrPartition):
+            return 0.0  # whoever plans the range says what is lost
         self._measure(answer)
         return self._bytes_per_offset or 0.0
 

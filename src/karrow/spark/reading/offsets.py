@@ -13,7 +13,7 @@ each partition. Beside it stands what that form cannot say, under names that no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from karrow.errors import StateError
@@ -62,6 +62,13 @@ class Offsets:
                 f"the checkpoint has no offsets of Kafka: {str(read)[:200]}",
                 hint="is it the checkpoint of another source?",
             ) from None
+
+    def not_before(self, other: Offsets) -> Offsets:
+        """These, or others where they are further."""
+        further = {
+            one: max(mine, other.offsets.get(one, mine)) for one, mine in self.offsets.items()
+        }
+        return replace(self, offsets=further)
 
     def is_other_topic(self, topic: str, other: Offsets) -> bool:
         """Whether a topic of that name is not the one it was; without ids nobody can tell."""

@@ -120,13 +120,14 @@ class Bounds:
         return self.partitions is None or where.partition in self.partitions
 
     def cut(self, one: Range, first: int, end: int, since: int) -> Range:
-        """A range inside the bounds; where those are wider, its own ends stay as they are.
+        """A range inside the bounds; where those are wider, its beginning stays as it is.
 
+        So does its end where there is no bound: what comes until a task looks would be too much.
         ``first`` and ``end`` are where the range's ends are now, ``since`` where the time is found.
         """
         begin = max(self.first, since)
         start = begin if begin > first else one.start
-        stop = self.end if self.end is not None and self.end < end else one.end
+        stop = one.end if self.end is None else min(self.end, end)
         return replace(one, start=start, end=stop)
 
 

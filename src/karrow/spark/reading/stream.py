@@ -13,6 +13,7 @@ thing at a time: where to begin, how far to go, the ranges in between. Rules:
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -37,7 +38,7 @@ from karrow.spark.reading.settings import Settings
 from karrow.spark.reading.task import read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from karrow.types import TopicPartition
 
 __all__ = ["StreamReader"]
+
+# Seconds between looks for a topic that is missing all at once.
+MISSING_PAUSES = (0.1, 0.2, 0.5, 1.0, 1.0)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -130,8 +134,14 @@ class _Stream:
         client = self._client()
         self._target = client.run(self._available(client.client))
 
-    async def _available(self, client: AsyncClient) -> Offsets:
+    async def _available(self, client: AsyncClient, known: Iterable[str] = ()) -> Offsets:
+        """What is there; topics that were known have to be missing for a while to be gone."""
         topics = await self.settings.topics.find(client, missing_ok=True)
+        for pause in MISSING_PAUSES:
+            if {one.topic for one in topics.partitions}.issuperset(known):
+                break
+            await asyncio.sleep(pause)  # a broker that has just started may not know of them yet
+            topics = await self.settings.topics.find(client, missing_ok=True)
         latest = await Planning(self.settings, client).latest(topics.partitions)
         return Offsets(latest, _texts(topics.ids))
 
@@ -144,7 +154,7 @@ class _Stream:
         self, client: AsyncClient, begun: Offsets, *, is_limited: bool
     ) -> Offsets | None:
         planning = Planning(self.settings, client)
-        there = self._target or await self._available(client)
+        there = await self._there(client, begun)
         self.latest = there.offsets
         added = await planning.earliest(
             one
@@ -161,6 +171,16 @@ class _Stream:
         if is_written_down and not added and ends == begun.offsets:
             return None
         return Offsets(ends, there.ids, begins if begun.is_initial else added)
+
+    async def _there(self, client: AsyncClient, begun: Offsets) -> Offsets:
+        known = {one.topic for one in begun.offsets}
+        if self._target is None:
+            return await self._available(client, known)
+        if not known <= {one.topic for one in self._target.offsets}:
+            self._target = await self._available(client, known)
+        if begun.is_initial:  # Spark asks for the end of a query first, and records come meanwhile
+            self._target = self._target.not_before(begun)
+        return self._target
 
     async def _limited(
         self,

@@ -7,9 +7,16 @@ fetch gathers in the socket. A task that is closed or interrupted takes its fetc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
-from karrow.errors import OffsetOutOfRange, RemoteProtocolError, UnknownTopicOrPartition
+from karrow.errors import (
+    NetworkError,
+    OffsetOutOfRange,
+    RemoteProtocolError,
+    RequestTimeout,
+    UnknownTopicOrPartition,
+)
 from karrow.spark import pool
 from karrow.spark.reading import places
 from karrow.spark.reading.fetching import Answer, Fetching, RecreatedTopic
@@ -85,10 +92,8 @@ class _Reading:
 
     def _next(self) -> Answer | None:
         """The answer that was asked for; None where its offset is gone and another one asked."""
-        ahead = self._ahead or self._sent(self._position)
-        self._ahead = None
         try:
-            return self._client.wait(ahead)
+            return self._answer()
         except OffsetOutOfRange:
             self._position = self._client.run(self._after_loss())
         except RecreatedTopic as error:
@@ -96,6 +101,14 @@ class _Reading:
         except UnknownTopicOrPartition as error:
             self._lose_rest("deleted", str(error))
         return None
+
+    def _answer(self) -> Answer:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            # Its time has run while Spark was busy with the rows before, and nobody looked.
+            with contextlib.suppress(RequestTimeout, NetworkError):
+                return self._client.wait(ahead)
+        return self._client.wait(self._sent(self._position))
 
     def _lose_rest(self, cause: Cause, detail: str) -> None:
         start, end = self._position, self._fetching.end
