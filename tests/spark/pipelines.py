@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 import karrow
 from karrow.spark import Pipeline
+from tests.spark.committed import read_committed
 
 SCHEMA = "id BIGINT NOT NULL, customer STRING NOT NULL, cents BIGINT, at TIMESTAMP NOT NULL"
 BEGIN = 1_788_220_800
@@ -24,33 +25,6 @@ TOTALS = """
     SELECT customer, window.start AS start, count(*) AS orders, sum(cents) AS cents
     FROM orders GROUP BY customer, window(at, '1 minute')
 """
-
-
-def read_committed(bootstrap: str, topic: str) -> list[confluent_kafka.Message]:
-    """What others see of a topic, by confluent-kafka."""
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": f"reader-{uuid.uuid4()}",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    try:
-        left = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-        consumer.assign([confluent_kafka.TopicPartition(topic, one, 0) for one in left])
-        found = []
-        while left:
-            message = consumer.poll(30)
-            assert message is not None, f"{topic} does not end"
-            if message.error() is None:
-                found.append(message)
-            else:
-                left.discard(message.partition())
-        return found
-    finally:
-        consumer.close()
 
 
 def order(number: int, customer: str = "ann", minute: float = 0, cents: int = 100) -> bytes:

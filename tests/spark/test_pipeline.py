@@ -15,7 +15,8 @@ from karrow.errors import ConfigError
 from karrow.spark import Pipeline
 from karrow.spark.pipeline import PipelineFailed
 from tests.fix_kafka import NewKafka
-from tests.spark.pipelines import Shop, order, read_committed
+from tests.spark.committed import read_committed
+from tests.spark.pipelines import Shop, order
 
 BAD = [b'{"id": 1', b"no json", b"\xff\xfe", None]
 

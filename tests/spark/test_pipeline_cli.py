@@ -132,6 +132,46 @@ def test_what_is_wrong_is_one_line_and_an_exit_code(shop: Shop) -> None:
     )
 
 
+def test_a_check_and_a_plan_say_what_they_saw(shop: Shop, tmp_path: Path) -> None:
+    file, log = shop.file(shop.values()), tmp_path / "spark.log"
+    done = done_by(command("check", file, "--brokers", "--log", str(log)))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{shop.name}: nothing wrong was found\n"
+    assert log.exists()
+    done = done_by(command("plan", file))
+    assert (done.returncode, done.stderr) == (0, "")
+    for part in (shop.topic("orders"), shop.topic("bad"), shop.topic("totals"), "customer STRING"):
+        assert part in done.stdout
+
+
+def test_a_query_that_fails_is_an_exit_code_and_names_its_log(shop: Shop, tmp_path: Path) -> None:
+    shop.send(order(0), b"bad")
+    file = shop.file(shop.values(sources__orders__dead_letter=None))
+    run = command("run", file, "--once", "--master", "local[2]")
+    done = done_by(run, TMPDIR=str(tmp_path))
+    assert done.returncode == 1, done.stdout
+    found = re.search(r"^karrow: .*what Spark says is in (\S+)$", done.stderr, re.MULTILINE)
+    assert found, done.stderr
+    assert Path(found[1]).exists()
+    wanted = tmp_path / "spark.log"
+    done = done_by([*run, "--log", str(wanted)])
+    assert done.returncode == 1, done.stdout
+    assert "what Spark says" not in done.stderr
+    assert wanted.read_text() != ""
+
+
+def done_by(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command that has ended."""
+    return subprocess.run(
+        arguments,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+
 def test_a_real_cluster_runs_it(shop: Shop, tmp_path: Path) -> None:
     """A master and two workers; a module beside the file goes along to them."""
     module = "from pyspark.sql import functions as f\n\ndef text(n):\n    return f'#{n}'\n\n"

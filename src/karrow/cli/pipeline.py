@@ -90,13 +90,17 @@ def _log(options: argparse.Namespace) -> Iterator[Path]:
         return
     number, name = tempfile.mkstemp(prefix="karrow-pipeline-", suffix=".log")
     os.close(number)
+    place = f"what Spark says is in {name}"
     try:
         yield Path(name)
     except ConfigError:
         Path(name).unlink()
         raise
     except KarrowError as error:
-        error.hint = f"what Spark says is in {name}"
+        error.hint = f"{error.hint}; {place}" if error.hint else place
+        raise
+    except BaseException:
+        print(f"karrow: {place}", file=sys.stderr)
         raise
     Path(name).unlink()
 

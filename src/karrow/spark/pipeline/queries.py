@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 
 from karrow import spark
-from karrow.errors import StateError
-from karrow.spark.pipeline.definition import APPEND, EXACTLY_ONCE, TOPIC
+from karrow.errors import ConfigError, StateError
+from karrow.spark.pipeline.definition import APPEND, EXACTLY_ONCE, TOPIC, UPDATE
 from karrow.spark.pipeline.settings import (
     SERVERS,
     exactly_once_options,
@@ -133,6 +133,8 @@ def _sink(definition: Definition, sink: Sink, rows: DataFrame) -> Flow:
             into = _exactly_once(rows, sink.bootstrap, sink.topic, sink.sink_id, more)
     else:
         into = {"format": "karrow", "options": sink_options(sink)}
+    if into["format"] == "karrow" and sink.mode == UPDATE:
+        raise _no_update(sink)
     return Flow(
         name=sink.name,
         where=sink.where,
@@ -143,6 +145,14 @@ def _sink(definition: Definition, sink: Sink, rows: DataFrame) -> Flow:
         partition_by=sink.partition_by,
         **into,
     )
+
+
+def _no_update(sink: Sink) -> ConfigError:
+    """Spark itself refuses it for sinks in Python, but only when the query runs already."""
+    hint = 'Spark has it for delivery = "exactly-once" only'
+    if sink.delivery == EXACTLY_ONCE:
+        hint = "Spark has it only where spark.dynamicAllocation.enabled is off"
+    return ConfigError(f"{sink.where} mode cannot be {sink.mode!r} here", hint=hint)
 
 
 def _letters(definition: Definition, source: Source, letter: DeadLetter, rows: DataFrame) -> Flow:
