@@ -3,8 +3,8 @@
 An embedded broker is fed with orders, some of them malformed. ``karrow pipeline run orders.toml``
 adds up totals per customer and five minutes, exactly once, files every order as Parquet, and puts
 bad rows aside. Its driver is killed (SIGKILL) while a transaction is open, and started again. Then
-confluent-kafka, which knows nothing of karrow, reads back what is committed, and it is compared
-with what was sent, order by order. The exit code tells whether all of it agrees.
+confluent-kafka and pyarrow, which know nothing of karrow, read back what is committed and filed,
+and it is compared with what was sent, order by order. The exit code tells whether all of it agrees.
 """
 
 from __future__ import annotations
@@ -327,7 +327,8 @@ def proof(sent: Sent, bootstrap: str, folder: Path) -> bool:
     everything = sum(1 for _ in committed(bootstrap, "totals", "read_uncommitted"))
     good = sum(orders for orders, _ in sent.totals.values())
     counted = sum(orders for _, (orders, _) in windows)
-    table = Table(title="\nread back by confluent-kafka, read_committed", title_justify="left")
+    title = "\ntopics read back by confluent-kafka (read_committed), Parquet by pyarrow"
+    table = Table(title=title, title_justify="left")
     for column in ("", "sent", "found", "twice", "right"):
         table.add_column(column, justify="left" if column in ("", "right") else "right")
     rows = [
