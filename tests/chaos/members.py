@@ -20,7 +20,7 @@ from karrow.errors import CommitFailed, KarrowError
 from karrow.sync.client import Client
 from karrow.sync.consumer import Consumer
 from karrow.types import TopicPartition
-from tests.chaos.reads import ReadLog, Wrong, check_reads
+from tests.chaos.reads import EVERYWHERE, ReadLog, Wrong, check_reads
 from tests.chaos.workload import SETTLE_SECONDS, SHOWN, Plan, Writing, contents
 
 
@@ -55,6 +55,10 @@ class Member:
         """Leave, soon."""
         self._stop.set()
 
+    def is_unaware(self, generation: int) -> None:
+        """It may not hear of the end of what it has got up to a generation."""
+        self._log.add("unaware", self.name, [EVERYWHERE], generation)
+
     def join(self) -> None:
         """Wait until it has left."""
         self._thread.join(SETTLE_SECONDS)
@@ -74,7 +78,13 @@ class Member:
         return str(consumer.health()), state, [str(one) for one in engine.positions.cursors()]
 
     def _note(self, what: Any, parts: Sequence[TopicPartition]) -> None:
-        self._log.add(what, self.name, [(one.partition, -1) for one in parts])
+        places = [(one.partition, -1) for one in parts]
+        self._log.add(what, self.name, places, self._generation)
+
+    @property
+    def _generation(self) -> int:
+        membership = None if self.consumer is None else self.consumer.membership
+        return -1 if membership is None else membership.generation
 
     def _run(self) -> None:
         try:
@@ -83,8 +93,9 @@ class Member:
             self.error = error
 
     def _read(self) -> None:
-        with Consumer(self._bootstrap, self._topic, **self._options) as consumer:
-            self.consumer = consumer.twin
+        consumer = Consumer(self._bootstrap, self._topic, **self._options)
+        self.consumer = consumer.twin
+        with consumer:
             while not self._stop.is_set():
                 records = consumer.poll(0.1)
                 self._log.add("read", self.name, [(one.partition, one.offset) for one in records])
@@ -126,22 +137,16 @@ class FreezingMember(Member):
         self._thaw.set()
 
     def _stand_still(self) -> None:
-        self._log.add("unaware", self.name, [(number, -1) for number in self._owned])
+        self.is_unaware(self._generation)
         self._thaw.wait()
 
     def _read(self) -> None:
-        self._owned: set[int] = set()
         asyncio.run(self._read_on_loop())
-
-    def _note(self, what: Any, parts: Sequence[TopicPartition]) -> None:
-        super()._note(what, parts)
-        numbers = {one.partition for one in parts}
-        self._owned = self._owned | numbers if what == "assigned" else self._owned - numbers
 
     async def _read_on_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
-        async with AsyncConsumer(self._bootstrap, self._topic, **self._options) as consumer:
-            self.consumer = consumer
+        self.consumer = AsyncConsumer(self._bootstrap, self._topic, **self._options)
+        async with self.consumer as consumer:
             while not self._stop.is_set():
                 records = await consumer.poll(0.1)
                 self._log.add("read", self.name, [(one.partition, one.offset) for one in records])
@@ -235,11 +240,10 @@ class Crew:
             if isinstance(member, FreezingMember):
                 member.thaw()
 
-    def are_unaware(self, partitions: int) -> None:
-        """The broker is about to drop them all."""
-        everywhere = [(number, -1) for number in range(partitions)]
+    def are_unaware(self, generation: int) -> None:
+        """The broker has dropped them all."""
         for member in self.everybody():
-            self._make[2].add("unaware", member.name, everywhere)
+            member.is_unaware(generation)
 
     def raise_errors(self) -> None:
         """Raise what has ended a member."""
@@ -279,9 +283,10 @@ def run_group(
             crew.raise_errors()
             done.append(crew.act(chance))
             fault = chance.choice(plan.faults)
+            found = fault.act(chance)
             if fault.name == "expire":
-                crew.are_unaware(plan.partitions)
-            fault.act(chance)
+                assert isinstance(found, int)
+                crew.are_unaware(found)
             done.append(fault.name)
             look(bootstrap, group, topic, log)
             time.sleep(chance.uniform(*plan.pauses))

@@ -21,6 +21,9 @@ from tests.chaos.checker import Contents
 
 What = Literal["assigned", "revoked", "lost", "read", "committing", "stored", "seen", "unaware"]
 
+# The place of what concerns a member and not one partition.
+EVERYWHERE = (-1, -1)
+
 
 @dataclass(frozen=True, slots=True)
 class Did:
@@ -28,13 +31,15 @@ class Did:
 
     "committing" is before a commit is asked for, "stored" after it was confirmed; "seen" is what an
     onlooker was told that the group has stored. Who is "unaware" cannot know what happens from now
-    on: it is frozen, or was dropped by the broker.
+    on: it is frozen, or was dropped by the broker. That holds for what it got in generations up to
+    ``generation``, also where it is told of it only later.
     """
 
     what: What
     member: str
     partition: int
     offset: int = -1
+    generation: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,12 @@ class ReadLog:
         self._lock = threading.Lock()
         self._all: list[Did] = []
 
-    def add(self, what: What, member: str, places: Iterable[tuple[int, int]]) -> None:
+    def add(
+        self, what: What, member: str, places: Iterable[tuple[int, int]], generation: int = -1
+    ) -> None:
         """Note it for every partition, with an offset where there is one."""
         with self._lock:
-            self._all += [Did(what, member, *place) for place in places]
+            self._all += [Did(what, member, *place, generation) for place in places]
 
     def all(self) -> list[Did]:
         """A copy."""
@@ -84,6 +91,7 @@ class Term:
 
     member: str
     begin: int
+    generation: int
     last: int | None = None
     end: int | None = None
     is_unaware: bool = False
@@ -102,6 +110,8 @@ class Partition:
     terms: list[Term] = field(default_factory=list)
     handed: set[int] = field(default_factory=set)
     asked: dict[str, tuple[int, Term | None]] = field(default_factory=dict)
+    # The last generation of each member whose end it may not have heard of.
+    unaware: dict[str, int] = field(default_factory=dict)
     # Everything in front of it was handed out.
     done: int = 0
 
@@ -109,6 +119,18 @@ class Partition:
         """The member's term, if it has one now."""
         found = [term for term in self.terms if term.member == member and term.end is None]
         return found[-1] if found else None
+
+    def begin(self, did: Did, when: int) -> None:
+        """A member is told that the partition is its own."""
+        is_unaware = did.generation <= self.unaware.get(did.member, did.generation - 1)
+        self.terms.append(Term(did.member, when, did.generation, is_unaware=is_unaware))
+
+    def note_unaware(self, did: Did) -> None:
+        """A member may not hear of the end of what it got until now."""
+        self.unaware[did.member] = did.generation
+        term = self.term_of(did.member)
+        if term is not None and term.generation <= did.generation:
+            term.is_unaware = True
 
 
 def check_reads(
@@ -120,7 +142,11 @@ def check_reads(
     }
     found: list[Wrong] = []
     for when, did in enumerate(log):
-        found += _step(partitions[did.partition], when, did)
+        if did.what == "unaware":
+            for known in partitions.values():
+                known.note_unaware(did)
+        else:
+            found += _step(partitions[did.partition], when, did)
     for known in partitions.values():
         found += _shared(known, log)
     read = {(did.partition, did.offset) for did in log if did.what == "read"}
@@ -131,11 +157,11 @@ def check_reads(
 def _step(known: Partition, when: int, did: Did) -> Iterable[Wrong]:
     term = known.term_of(did.member)
     if did.what == "assigned":
-        known.terms.append(Term(did.member, when))
-    elif did.what in ("revoked", "lost", "unaware"):
+        known.begin(did, when)
+    elif did.what in ("revoked", "lost"):
         if term is not None:
-            term.is_unaware |= did.what != "revoked"
-            term.end = term.end if did.what == "unaware" else when
+            term.is_unaware |= did.what == "lost"
+            term.end = when
     elif did.what == "read":
         yield from _read(known, term, did)
     elif did.what == "committing":

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from karrow.broker.groups.consumer import ConsumerGroup
 from karrow.broker.threaded import Broker
 from tests.chaos.members import GroupReport, run_group
 from tests.chaos.test_embedded import NODES, PARTITIONS, TOPIC, Nodes, drawn, mend, reserved
@@ -76,11 +77,24 @@ def faults_of(broker: Broker, nodes: Nodes) -> list[Fault]:
         Fault("leaders", lambda _: [broker.move_leader(TOPIC, n) for n in range(PARTITIONS)]),
         Fault("coordinator", coordinator),
         Fault("coordinator", coordinator),
-        Fault("expire", lambda _: broker.expire_session(group=GROUP)),
+        Fault("expire", lambda _: expire(broker)),
         Fault("cut", lambda _: broker.close_connections()),
         Fault("bounce", bounce),
         Fault("metadata", lambda _: broker.fail("Metadata", "LEADER_NOT_AVAILABLE")),
     ]
+
+
+def expire(broker: Broker) -> int:
+    """Drop every member at once; gives the last generation that they can have heard of."""
+
+    def drop() -> int:  # in one turn of its loop: nothing comes in between
+        groups = broker._inner._cluster.groups
+        group = groups.find(GROUP)
+        last = group.epoch if isinstance(group, ConsumerGroup) else group.generation
+        groups.expire(GROUP)
+        return last
+
+    return broker._call(drop)
 
 
 def chaos(seed: int, seconds: float, kind: str) -> GroupReport:

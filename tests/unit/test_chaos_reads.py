@@ -10,10 +10,10 @@ CONTENTS = {0: [(offset, b"") for offset in range(5)]}
 
 
 def did(text: str) -> Did:
-    """``a read 3`` or ``a assigned``."""
-    member, what, *offset = text.split()
+    """``a read 3`` or ``a assigned``, or with a generation ``a assigned -1 7``."""
+    member, what, *numbers = text.split()
     kind: Any = what
-    return Did(kind, member, 0, int(offset[0]) if offset else -1)
+    return Did(kind, member, 0, *map(int, numbers))
 
 
 def kinds(*texts: str, wanted: int = 0) -> list[str]:
@@ -68,6 +68,13 @@ def test_two_owners_are_found_unless_one_was_told() -> None:
     assert not kinds("a assigned", "a unaware", "b assigned")
     assert not kinds("a assigned", "a unaware", "b assigned", "a revoked")
     assert not kinds("a assigned", "b assigned", "b lost")
+
+
+def test_who_was_dropped_is_excused_for_what_it_got_before_and_hears_of_later() -> None:
+    late = ["a unaware -1 4", "a assigned -1 4", "b assigned -1 6", "a revoked"]
+    assert not kinds(*late)
+    joined_again = ["a unaware -1 4", "a assigned -1 6", "b assigned -1 6", "a revoked"]
+    assert kinds(*joined_again) == ["shared"]
 
 
 def test_commit_of_somebody_who_has_lost_the_partition_is_found() -> None:
