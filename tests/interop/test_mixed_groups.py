@@ -153,7 +153,7 @@ class Mixture:
         """Poll until every member has its share, and all that was produced was read."""
         deadline = time.monotonic() + PATIENCE
         while not (self._is_shared() and len(self.read) == self._produced):
-            assert time.monotonic() < deadline, (self._shares(), len(self.read), self._produced)
+            assert time.monotonic() < deadline, (self._shares(), self._unread())
             for member in self.members:
                 found = member.poll()
                 self.read.update(found)
@@ -169,6 +169,11 @@ class Mixture:
 
     def _shares(self) -> list[set[int]]:
         return [member.assigned() for member in self.members]
+
+    def _unread(self) -> dict[int, list[int]]:
+        """What has not been read yet, by partition."""
+        missing = [n for n in range(self._produced) if b"%d" % n not in self.read]
+        return {p: [n for n in missing if n % PARTITIONS == p] for p in range(PARTITIONS)}
 
     def _is_shared(self) -> bool:
         sizes = [len(share) for share in self._shares()]
