@@ -13,6 +13,9 @@ import kafka
 MOMENT = 0.05
 SESSION_MS = 6000
 HEARTBEAT_MS = 100
+# A poll of kafka-python's that ends while it joins begins the join anew with the next one, and with
+# it a rebalance for all: it has to be longer than the others need to hear of one.
+JOINING_MS = 5 * HEARTBEAT_MS
 
 
 class Consumer(Protocol):
@@ -87,7 +90,7 @@ class KafkaPythonConsumer:
         self._consumer.partitions_for_topic(topic)
 
     def poll(self) -> list[bytes]:
-        found = self._consumer.poll(timeout_ms=int(MOMENT * 1000))
+        found = self._consumer.poll(timeout_ms=JOINING_MS)
         return [record.value for records in found.values() for record in records]
 
     def assigned(self) -> set[int]:
