@@ -33,6 +33,7 @@ from karrow.spark.pipeline.definition import (
     RAW,
     STOP,
     TOPIC,
+    UPDATE,
     DeadLetter,
     Definition,
     Sink,
@@ -248,6 +249,9 @@ def _sink(name: str, table: Table, shared: _Shared) -> Sink:
     table.done(f" (a {kind} sink)")
     if on_path and found.mode != APPEND:
         raise table.error("mode", f"cannot be {found.mode!r}", "files are only appended to")
+    if on_topic and found.mode == UPDATE and delivery != EXACTLY_ONCE:
+        hint = 'Spark has it for delivery = "exactly-once" only'
+        raise table.error("mode", f"cannot be {found.mode!r}", hint)
     if form == RAW and found.key is not None:
         raise table.error("key", "is for format json", "a raw sink takes the column named key")
     if found.tasks is not None and delivery != EXACTLY_ONCE:

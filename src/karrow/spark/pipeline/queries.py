@@ -134,7 +134,11 @@ def _sink(definition: Definition, sink: Sink, rows: DataFrame) -> Flow:
     else:
         into = {"format": "karrow", "options": sink_options(sink)}
     if into["format"] == "karrow" and sink.mode == UPDATE:
-        raise _no_update(sink)
+        # Spark itself refuses it for sinks in Python, but only when the query runs already.
+        raise ConfigError(
+            f"{sink.where} mode cannot be {sink.mode!r} here",
+            hint="Spark has it only where spark.dynamicAllocation.enabled is off",
+        )
     return Flow(
         name=sink.name,
         where=sink.where,
@@ -145,14 +149,6 @@ def _sink(definition: Definition, sink: Sink, rows: DataFrame) -> Flow:
         partition_by=sink.partition_by,
         **into,
     )
-
-
-def _no_update(sink: Sink) -> ConfigError:
-    """Spark itself refuses it for sinks in Python, but only when the query runs already."""
-    hint = 'Spark has it for delivery = "exactly-once" only'
-    if sink.delivery == EXACTLY_ONCE:
-        hint = "Spark has it only where spark.dynamicAllocation.enabled is off"
-    return ConfigError(f"{sink.where} mode cannot be {sink.mode!r} here", hint=hint)
 
 
 def _letters(definition: Definition, source: Source, letter: DeadLetter, rows: DataFrame) -> Flow:

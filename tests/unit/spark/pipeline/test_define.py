@@ -155,6 +155,7 @@ def test_addresses_and_whole_paths_stay(path: str) -> None:
         ("sinks.totals.tasks", 0, "[sinks.totals] tasks has to be 1 or more"),
         ("sinks.totals.tasks", "2", "[sinks.totals] tasks has to be a whole number"),
         ("sinks.totals.mode", "replace", "[sinks.totals] mode cannot be 'replace'"),
+        ("sinks.totals.mode", "update", "[sinks.totals] mode cannot be 'update'; Spark has it for"),
         ("sinks.raw.path", MISSING, "[sinks.raw] has no 'path'"),
         ("sinks.raw.topic", "x", "[sinks.raw] (a parquet sink) has no key 'topic'"),
         ("sinks.raw.mode", "update", "[sinks.raw] mode cannot be 'update'"),
