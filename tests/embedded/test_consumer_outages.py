@@ -136,6 +136,63 @@ def test_slow_broker_holds_up_only_its_own_partitions(broker: Broker) -> None:
             assert sorted(found) == everything(20)
 
 
+def test_slow_coordinator_with_much_to_send_keeps_its_members(
+    broker: Broker, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 31: heartbeats and commits do not wait behind data that comes slowly, nor do others."""
+    session = 2.0
+    monkeypatch.setattr("karrow.broker.groups.coordinator.SHORTEST_SESSION", session)
+    monkeypatch.setattr("karrow.broker.groups.consumer.SESSION_TIMEOUT", session)
+    with karrow.Admin(broker.bootstrap) as admin:
+        admin.create_partitions({TOPIC: NODES})
+    for node in range(1, NODES + 1):
+        broker.move_leader(TOPIC, node - 1, node)
+    broker.move_coordinator(GROUP, 1)
+    fill(broker, [0], NODES)
+    notes = Notes()
+    options = {**QUICK, "group": GROUP, **kind, **notes.options, "heartbeat_interval": 0.1}
+    patience = 4 * TIMEOUT
+    options |= {"request_timeout": patience, "api_timeout": TIMEOUT}
+    options |= {"session_timeout": session, "auto_commit": False}
+    with (
+        proxied(broker) as proxies,
+        karrow.Consumer(proxies[2].bootstrap, TOPIC, **options) as consumer,
+        karrow.Producer(broker.bootstrap, linger=0.0) as producer,
+    ):
+        take(consumer, NODES)
+        until(lambda: consumer.poll(0.01) or consumer.health().is_ok)
+        before = consumer.group_metadata()
+        # Its answer is under way for three sessions.
+        proxies[1].rate(30_000 / session)
+        began = time.monotonic()
+        producer.send(TOPIC, b"x" * 90_000, partition=0).result(TIMEOUT)
+        slow: list[tuple[int, int]] = []
+        rounds = 0
+        while not slow:
+            sent_at = time.monotonic()
+            assert sent_at - began < patience, consumer.health()
+            rounds += 1
+            producer.send(TOPIC, b"quick", partition=1)
+            producer.send(TOPIC, b"quick", partition=2)
+            quick: list[tuple[int, int]] = []
+            while len(quick) < 2:
+                assert time.monotonic() - sent_at < session, consumer.health()
+                found = consumer.poll(0.05)
+                slow += places(one for one in found if one.partition == 0)
+                quick += places(one for one in found if one.partition != 0)
+            assert sorted(quick) == [(1, rounds), (2, rounds)]
+            consumer.commit()
+            assert time.monotonic() - sent_at < session
+            time.sleep(0.02)
+        assert time.monotonic() - began > 2 * session
+        assert rounds > 5
+        assert slow == [(0, 1)]
+        assert consumer.group_metadata() == before
+        assert notes.kinds() == ["assigned"]
+        assert consumer.health().is_ok
+    assert stored(broker) == {0: 2, 1: rounds + 1, 2: rounds + 1}
+
+
 def test_throttled_fetches_are_waited_for(broker: Broker, kind: dict[str, Any]) -> None:
     """Row 32: that connection rests, heartbeats do not, and nobody takes it for a time-out."""
     fill(broker, range(5))
