@@ -503,6 +503,43 @@ def test_rows_that_come_after_the_plan_do_not_pass_a_filter(
     assert found == (list(range(80)) if isinstance(bound, LessThan) else [])
 
 
+@pytest.mark.parametrize(
+    "bound",
+    [
+        EqualTo(("offset",), -1),
+        EqualTo(("offset",), -2),
+        LessThan(("offset",), -1),
+        LessThan(("offset",), 0),
+        LessThanOrEqual(("offset",), -2),
+        LessThanOrEqual(("offset",), -3),
+    ],
+)
+@pytest.mark.parametrize("given", [{}, {"minPartitions": "5"}])
+def test_nothing_is_in_front_of_a_partition(
+    broker: karrow.Broker, client: karrow.Client, bound: Any, given: dict[str, str]
+) -> None:
+    """Numbers below 0 are the ends of partitions where offsets are given, not in filters."""
+    client.produce("orders", numbers(50), partition=0)
+    reader = batch(broker.bootstrap, subscribe="orders", pushdown="true", **given)
+    assert isinstance(reader, FilteredReader)
+    assert reader.pushFilters([bound]) == []
+    assert [row for part in reader.partitions() for row in in_task(reader, part)] == []
+
+
+@pytest.mark.parametrize("number", [-1, -2])
+def test_filters_that_begin_in_front_of_a_partition_leave_nothing_out(
+    broker: karrow.Broker, client: karrow.Client, number: int
+) -> None:
+    client.produce("orders", numbers(50), partition=0)
+    reader = batch(broker.bootstrap, subscribe="orders", pushdown="true")
+    assert isinstance(reader, FilteredReader)
+    before_1970 = GreaterThan(("timestamp",), datetime.fromtimestamp(number / 1000, UTC))
+    bounds = [GreaterThan(("offset",), number), GreaterThanOrEqual(("offset",), number)]
+    assert reader.pushFilters([*bounds, before_1970]) == [before_1970]
+    rows = [row for part in reader.partitions() for row in in_task(reader, part)]
+    assert values(rows) == numbers(50)
+
+
 def test_spark_may_take_longer_for_a_batch_than_a_call_may(
     broker: karrow.Broker, client: karrow.Client
 ) -> None:

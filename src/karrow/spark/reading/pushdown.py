@@ -96,7 +96,8 @@ class Bounds:
         return None
 
     def _between(self, first: int, end: int | None) -> Bounds:
-        ends = [one for one in (self.end, end) if one is not None]
+        # In front of a partition there is nothing, and numbers there have meanings: see places.py.
+        ends = [max(one, 0) for one in (self.end, end) if one is not None]
         return replace(self, first=max(self.first, first), end=min(ends, default=None))
 
     def _since(self, one: Filter) -> Bounds | None:
