@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+import uuid
 from collections import Counter
-from collections.abc import Coroutine, Iterator
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
 
 import pytest
 
 import karrow
 from karrow import OAuthBearer, Plain, Scram, errors, events
+from karrow.broker.threaded import Broker
 from karrow.config.sasl import Mechanism
 from karrow.events import Event
-from karrow.types import ScramMechanism
+from karrow.types import HealthState, ScramMechanism
 from tests.brokers import KafkaCluster
 from tests.brokers.users import PASSWORDS, unsecured_token
 from tests.fix_kafka import own_kafka
@@ -22,6 +26,7 @@ from tests.fix_kafka import own_kafka
 # Brokers refuse to authenticate anybody twice within a second.
 SESSION = 1.5
 RENEWALS = 3
+PARTITIONS = 2
 ALICE = PASSWORDS["alice"]
 OPTIONS: Any = {"allow_plaintext_password": True, "request_timeout": 5.0, "api_timeout": 8.0}
 
@@ -135,3 +140,141 @@ def test_expired_token_is_refused_at_the_next_renewal(kafka: KafkaCluster) -> No
             assert time.monotonic() - begin < SESSION + 1
 
     run(main())
+
+
+# What waits at the broker for longer than a session lasts.
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.slow)])
+def limited(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where to log in for a short time."""
+    if request.param == "embedded":
+        with Broker(sasl=PASSWORDS, session_lifetime=SESSION) as broker:
+            yield broker.bootstrap
+    else:
+        cluster: KafkaCluster = request.getfixturevalue("kafka")
+        yield cluster.bootstrap("SASL_PLAINTEXT")
+
+
+class Renewals:
+    """What happens to a consumer, which nobody else has the mechanism of."""
+
+    mechanism = Scram("alice", ALICE)
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.long_fetches = 0
+        """Those that were away for longer than a session."""
+        self.bad: list[Event] = []
+        self.wanted_at = ""
+        self.wakes = threading.Semaphore(0)
+
+    def see(self, event: Event) -> None:
+        """On the loop's thread."""
+        if event.name == "fetch.stop":
+            self.long_fetches += event.measurements["duration"] > SESSION
+        elif event.name == "consumer.health":
+            if event.fields["state"] not in (HealthState.OK, HealthState.WAITING):
+                self.bad.append(event)
+        elif self._is_ours(event) and event.name.endswith("exception"):
+            self.bad.append(event)
+        elif self._is_ours(event):
+            self.done += event.name == "auth.stop"
+            if event.name == self.wanted_at:
+                self.wakes.release()
+
+    def _is_ours(self, event: Event) -> bool:
+        named = event.fields.get("mechanism") or event.fields.get("client_id")
+        return named in (self.mechanism.name, "reader")
+
+
+class Writing:
+    """Numbers, each in both partitions, whenever they are wanted."""
+
+    def __init__(self, producer: karrow.Producer, topic: str, wakes: threading.Semaphore) -> None:
+        self.count = 0
+        self._producer = producer
+        self._topic = topic
+        self._wakes = wakes
+        self._is_over = False
+        self._thread = threading.Thread(target=self._main)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self._wakes.release()
+        self._thread.join()
+
+    def _main(self) -> None:
+        while self._wakes.acquire() and not self._is_over:
+            for partition in range(PARTITIONS):
+                self._producer.send(self._topic, b"%d" % self.count, partition=partition)
+            self.count += 1
+
+
+def test_sessions_are_renewed_while_fetches_wait(limited: str) -> None:
+    """Nothing is lost, doubled or raised, whether records come before, in or after a renewal."""
+    topic, group = f"topic-{uuid.uuid4().hex[:12]}", f"group-{uuid.uuid4().hex[:12]}"
+    plain: Any = {"sasl": Plain("admin", PASSWORDS["admin"]), "allow_plaintext_password": True}
+    options: Any = {"sasl": Renewals.mechanism, "client_id": "reader", "group": group}
+    options |= {"start": "earliest", "max_wait": 1.5 * SESSION, "heartbeat_interval": 1.0}
+    renewals = Renewals()
+    found: list[karrow.Record] = []
+    with karrow.Admin(limited, **plain) as admin:
+        admin.create_topic(topic, partitions=PARTITIONS)
+    with (
+        events.subscribe(renewals.see, "auth", "fetch", "request.exception", "consumer.health"),
+        karrow.Consumer(limited, topic, **options) as consumer,
+        karrow.Producer(limited, linger=0.0, **plain) as producer,
+    ):
+
+        def poll_until(look: Callable[[], bool]) -> None:
+            deadline = time.monotonic() + 60
+            while not look():
+                assert time.monotonic() < deadline, (renewals.done, renewals.long_fetches, found)
+                found.extend(consumer.poll(0.05))
+                consumer.health()  # which is an event
+
+        def write_at(moment: str) -> None:
+            enough = writing.count + RENEWALS
+            renewals.wanted_at = moment
+            poll_until(lambda: writing.count >= enough)
+            renewals.wanted_at = ""
+
+        poll_until(lambda: consumer.health().is_ok)
+        renewals.bad.clear()  # a new broker makes its topic of offsets first
+        poll_until(lambda: renewals.long_fetches >= 2)
+        assert renewals.done > RENEWALS
+        with Writing(producer, topic, renewals.wakes) as writing:
+            write_at("auth.start")
+            write_at("auth.stop")
+        poll_until(lambda: len(found) >= PARTITIONS * writing.count)
+        assert renewals.bad == []
+    for partition in range(PARTITIONS):
+        offsets = [one.offset for one in found if one.partition == partition]
+        assert offsets == list(range(writing.count))
+
+
+def test_session_is_renewed_behind_a_join_that_is_held(limited: str) -> None:
+    """A group may take longer than ``request_timeout``: the same join goes on."""
+    group = f"group-{uuid.uuid4().hex[:12]}"
+    options: Any = {"sasl": Renewals.mechanism, "request_timeout": 1.0, "api_timeout": 30.0}
+    with (
+        karrow.Client(limited, **options) as first,
+        karrow.Client(limited, client_id="reader", **options) as second,
+    ):
+        protocol = first.default_protocol(topics=["topic"])
+        patient: Any = {"session_timeout": 30.0, "rebalance_timeout": 60.0}
+        joined = first.join_group(group, [protocol], **patient)
+        seen: list[Event] = []
+        with events.subscribe(seen.append, "request"), ThreadPoolExecutor() as threads:
+            waiting = threads.submit(second.join_group, group, [protocol], **patient)
+            time.sleep(2 * SESSION)
+            again = first.join_group(group, [protocol], member_id=joined.member_id, **patient)
+            assert waiting.result(30.0).generation == again.generation
+    theirs = [event for event in seen if event.fields["client_id"] == "reader"]
+    joins = {event.name for event in theirs if event.fields["operation"] == "JoinGroup"}
+    assert joins == {"request.start", "request.stop"}

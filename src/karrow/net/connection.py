@@ -9,6 +9,8 @@ Rules:
 - A request that was sent and not answered in time closes the connection: its answer may still
   come, and a partly written request must never be followed by another one. Time for which the
   broker muted us does not count.
+- What passes the line is answered behind what is under way, and has at least as long as that: a
+  join may be held for minutes.
 - A peer that breaks the protocol in any way closes the connection. The request whose answer it
   should have been gets the RemoteProtocolError; the others sent are *indefinite* (Disconnected),
   those still in line are known not to have been sent (ConnectError).
@@ -207,6 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send at once, past the line: how a connection is authenticated while others wait."""
         future: asyncio.Future[Any] = self._loop.create_future()
         pending = self._pending(name, version, body, None, future)
+        pending.deadline = max(one.deadline for one in (pending, *self._sent))
         if self.is_closed:
             pending.fail(self._unsent(pending))
         else:

@@ -435,3 +435,24 @@ def test_held_line_waits_while_authentication_passes() -> None:
         assert (await waiting).controller_id == 2
 
     run(main())
+
+
+def test_authentication_has_as_long_as_what_it_waits_behind() -> None:
+    """Brokers answer in order, and hold a join for as long as the group needs."""
+
+    async def main() -> None:
+        end = Wire(request_timeout=5.0)
+        join = send(end, limit=60.0)
+        passing = end.connection.send_past("SaslHandshake", 1, {"mechanism": "PLAIN"})
+        await asyncio.sleep(40.0)
+        asked = end.requests()
+        end.answer(asked[0], {"controller_id": 1})
+        end.answer(asked[1], {"mechanisms": ["PLAIN"]})
+        assert (await join).controller_id == 1
+        assert (await passing).mechanisms == ["PLAIN"]
+        passing = end.connection.send_past("SaslAuthenticate", 1, {"auth_bytes": b""})
+        await asyncio.sleep(6.0)
+        with pytest.raises(RequestTimeout):
+            await passing
+
+    run(main())
