@@ -8,6 +8,7 @@ Rules:
 - What is lost is gone at once: nothing of it is handed out or committed any more.
 - Without a session nothing is handed out: a process that was stopped for long does not know yet
   that its partitions are others'.
+- Who has left goes by no session: what is assigned by hand then is handed out.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING
 
 from karrow.aio.consuming.commits import FAREWELL
@@ -78,7 +80,9 @@ class Member:
         try:
             await self.membership.close()
         finally:
-            self._commits.membership = None
+            self._commits.membership = self._commits.loss = None
+            self._engine.on_poll = _nothing
+            self._engine.lease = _forever
 
     def subscribe(self, subscription: Subscription) -> None:
         """Want other topics."""
@@ -167,3 +171,11 @@ class Member:
     def failed(self, error: KarrowError) -> None:
         """Nothing goes on."""
         self._engine.fail(error)
+
+
+def _forever() -> float:
+    return inf
+
+
+def _nothing() -> None:
+    return None
