@@ -111,10 +111,18 @@ class Batches:
                 return False
             if self._is_doubtful:
                 self._fence()
-            last = self._last
-            return last is not None and self._attempts(
-                last.query, last.batch, lambda _who, _version: last.rows
-            )
+            return self._last is not None and self._renewed(self._last)
+
+    def _renewed(self, last: Entry) -> bool:
+        """Whatever becomes of it, the entry is the same: only an attempt that was heard counts."""
+        done = self._done_here
+        try:
+            self._attempt(last.query, last.batch, lambda _who, _version: last.rows)
+        except Exception:
+            self._fence()
+            raise
+        self._done_here = done
+        return True
 
     @property
     def is_broken(self) -> bool:

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame, Row
-    from pyspark.sql.streaming.query import StreamingQueryManager
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from karrow.aio.producing.coordinator_calls import Identity
     from karrow.config.bootstrap import Servers
@@ -163,8 +162,8 @@ class ExactlyOnce:
             self._transaction.partitions([self._topic])
         if self._renewal is not None:
             self._renewal.stop()
-        streams = frame.sparkSession.streams
-        self._renewal = Renewal(self._batches, lambda: _is_active(streams, run))
+        session = frame.sparkSession
+        self._renewal = Renewal(self._batches, lambda: _is_active(session, run))
         self._known = run
 
     # ---- an attempt
@@ -246,10 +245,16 @@ def _run(context: SparkContext) -> Run:
     return Run(query, run)
 
 
-def _is_active(streams: StreamingQueryManager, run: Run) -> bool:
-    """Whether a run goes on; asked by a thread that may outlive Spark."""
+def _is_active(session: SparkSession, run: Run) -> bool:
+    """Whether a run goes on; asked by a thread that may outlive Spark.
+
+    ``session.streams`` knows nothing of it: Spark gives batches a session of their own.
+    """
     try:
-        return any(query.runId == run.run for query in streams.active)
+        inner: Any = session._jsparkSession  # noqa: SLF001 - what sessions share is nowhere else
+        query = session._jvm.java.util.UUID.fromString(run.query)  # type: ignore[union-attr]  # noqa: SLF001
+        found = inner.sharedState().activeStreamingQueries().get(query)
+        return found is not None and bool(found.runId().toString() == run.run)
     except Exception:  # noqa: BLE001 - Spark has ended
         return False
 

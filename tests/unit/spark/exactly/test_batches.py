@@ -266,6 +266,26 @@ def test_entry_is_renewed_when_it_is_old() -> None:
     assert steps.cluster.rows == [1, 2]
 
 
+@pytest.mark.parametrize("place", ["before store", "before end"])
+def test_renewal_that_fails_is_due_again(place: str) -> None:
+    failing = [False]
+
+    def trouble(where: str) -> None:
+        if failing[0] and where == place:
+            raise errors.Disconnected(where)
+
+    steps, now = FakeSteps(Cluster(), trouble), [0.0]
+    sink = Batches(steps, sink_id="s", clock=lambda: now[0])
+    sink.run(Q, "r", 0, writing(steps, 1))
+    now[0], failing[0] = 20.0, True
+    with pytest.raises(errors.Disconnected):
+        sink.renew(10.0)
+    failing[0] = False
+    assert sink.renew(10.0)
+    assert sink.run(Q, "r", 1, writing(steps, 2))
+    assert steps.cluster.rows == [1, 2]
+
+
 def test_renewal_commits_nothing_of_an_interrupted_batch() -> None:
     steps, now = FakeSteps(Cluster()), [0.0]
     sink = Batches(steps, sink_id="s", clock=lambda: now[0])
