@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,11 @@ import karrow
 import karrow.spark
 from karrow import errors, events
 from karrow.records._hash import partition_for
+from karrow.spark.exactly import sink as sinks
+from karrow.spark.exactly.ledger import Entry, GroupLedger
+from karrow.spark.exactly.renewal import Renewal
 from tests.brokers import KafkaCluster
-from tests.spark.once import Case, committed, orders, wait_for
+from tests.spark.once import Case, committed, frame, orders, wait_for
 
 # Transactions of version 2, and of version 1.
 BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
@@ -127,6 +132,35 @@ def test_same_function_can_be_started_again(spark: SparkSession, newest: Case) -
     assert newest.found() == newest.wanted()
 
 
+def test_ledger_is_kept_alive_while_the_query_runs(
+    spark: SparkSession, newest: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The day that an entry may grow old is a moment here; the query has nothing to write."""
+    monkeypatch.setattr(sinks, "Renewal", functools.partial(Renewal, interval=0.2))
+    stored: list[str] = []
+    monkeypatch.setattr(GroupLedger, "write", noting(stored, GroupLedger.write))
+    writer = frame(spark, newest.add(1).source).writeStream.foreachBatch(newest.sink())
+    query = writer.option("checkpointLocation", str(newest.checkpoint)).start()
+    try:
+        wait_for(lambda: len(stored) > 3, "the entry was not renewed")
+    finally:
+        query.stop()
+    time.sleep(1.0)  # one that is under way
+    count = len(stored)
+    time.sleep(1.0)
+    assert len(stored) == count
+    newest.add(1).run(spark)
+    assert newest.found() == newest.wanted()
+
+
+def noting(stored: list[str], write: Any) -> Any:
+    async def noted(self: GroupLedger, transaction: Any, entry: Entry) -> None:
+        await write(self, transaction, entry)
+        stored.append(entry.encode())
+
+    return noted
+
+
 def test_batches_that_are_empty_are_noted(spark: SparkSession, newest: Case) -> None:
     newest.add(1).add(1, rows=0).add(1).run(spark)
     newest.add(1, rows=0).run(spark)
@@ -157,6 +191,15 @@ def test_batch_that_spark_repeats_is_not_written_twice(spark: SparkSession, newe
     newest.add(1)
     run()
     assert newest.found() == newest.wanted()
+
+
+def test_rows_for_the_ledger_are_refused(spark: SparkSession, newest: Case) -> None:
+    lines = spark.readStream.text(str(newest.add(1).source))
+    rows = lines.selectExpr(f"'karrow.ledger.{newest.sink_id}' AS topic", "value")
+    writer = rows.writeStream.foreachBatch(newest.sink(topic=None, ledger="topic"))
+    writer = writer.option("checkpointLocation", str(newest.checkpoint))
+    with pytest.raises(PySparkException, match="is the ledger of this sink"):
+        writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def test_rows_name_their_topics_and_partitions(spark: SparkSession, newest: Case) -> None:

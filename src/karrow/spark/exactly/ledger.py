@@ -31,6 +31,8 @@ from karrow.net.retry import backoff_delay
 from karrow.types import CommittedOffset, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from karrow.aio.client import AsyncClient
     from karrow.aio.producing.coordinator_calls import Identity
 
@@ -95,6 +97,9 @@ class Ledger(Protocol):
     async def write(self, transaction: Writing, entry: Entry) -> None:
         """Put the entry into a transaction."""
 
+    def check_rows(self, topics: Iterable[str]) -> None:
+        """Refuse rows for topics that the entry could not stand beside."""
+
 
 class GroupLedger:
     """The entry as metadata of a group's offset; the offset is the number of batches."""
@@ -119,6 +124,9 @@ class GroupLedger:
         """Store the entry when the transaction commits."""
         stored = CommittedOffset(entry.batch + 1, None, entry.encode())
         await transaction.store_offset(self.name, self._where, stored)
+
+    def check_rows(self, topics: Iterable[str]) -> None:
+        """Rows may go anywhere."""
 
 
 class TopicLedger:
@@ -162,6 +170,14 @@ class TopicLedger:
         ) as producer:
             value = entry.encode().encode()
             await (await producer.send(self.name, value, key=self._key, partition=0))
+
+    def check_rows(self, topics: Iterable[str]) -> None:
+        """Refuse rows for the ledger: the broker would take the entry for one of them, repeated."""
+        if self.name in topics:
+            raise ConfigError(
+                f"topic {self.name!r} is the ledger of this sink, and no place for rows",
+                hint="give another ledger_topic, or write the rows elsewhere",
+            )
 
     async def _stable_end(self, client: AsyncClient) -> int:
         """The end of the topic, once nothing is open before it."""
@@ -208,12 +224,9 @@ class TopicLedger:
 def new_ledger(kind: str, sink_id: str, topic: str | None, ledger_topic: str | None) -> Ledger:
     """The ledger of a sink that writes to ``topic``, or with None to those of a column."""
     if kind == "topic":
-        if ledger_topic is not None and ledger_topic == topic:
-            raise ConfigError(
-                f"ledger_topic={ledger_topic!r} is the topic that is written to",
-                hint="leave ledger_topic out to have one made",
-            )
-        return TopicLedger(sink_id, ledger_topic)
+        found = TopicLedger(sink_id, ledger_topic)
+        found.check_rows([] if topic is None else [topic])
+        return found
     if kind != "group":
         raise ConfigError(f"ledger={kind!r} is none of {', '.join(map(repr, KINDS))}")
     anchor = ledger_topic or topic

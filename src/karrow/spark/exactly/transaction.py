@@ -207,6 +207,7 @@ class BlockingTransaction:
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions topics have now; raises for one that does not exist."""
         names = sorted(topics)
+        self._twin.ledger.check_rows(names)
         said = self._client.metadata(names).topics
         return {name: _count(name, said.get(name)) for name in names}
 

@@ -53,9 +53,9 @@ class DriverSink:
         self._topic = terms.topic
         self._settings = once.settings
         self._run = str(uuid.uuid4())
-        ledger = new_ledger(once.ledger, once.sink_id, terms.topic, once.ledger_topic)
+        self._ledger = new_ledger(once.ledger, once.sink_id, terms.topic, once.ledger_topic)
         self._batches = Batches(
-            BlockingTransaction(once.settings.config, ledger),
+            BlockingTransaction(once.settings.config, self._ledger),
             sink_id=once.sink_id,
             on_missing=once.on_missing,
         )
@@ -82,9 +82,11 @@ class DriverSink:
         try:
             for parcel in parcels:
                 part.write(self._topic, parcel.batches())
-            written = sum(one.rows for one in part.written())
+            found = part.written()
         finally:
             part.close(timeout=0)
+        self._ledger.check_rows({one.topic for one in found})
+        written = sum(one.rows for one in found)
         wanted = sum(parcel.rows for parcel in parcels)
         if written != wanted:
             raise StateError(f"{written} of {wanted} rows were written")

@@ -64,5 +64,10 @@ def test_ledger_is_read_from_its_leader() -> None:
 
 
 def test_ledger_is_no_topic_of_rows() -> None:
-    with pytest.raises(ConfigError, match="ledger_topic='orders' is the topic that is written to"):
+    with pytest.raises(ConfigError, match="topic 'orders' is the ledger of this sink"):
         new_ledger("topic", "s", "orders", "orders")
+    ledger = new_ledger("topic", "s", None, None)
+    with pytest.raises(ConfigError, match=r"topic 'karrow\.ledger\.s' is the ledger of this sink"):
+        ledger.check_rows(["orders", "karrow.ledger.s"])
+    ledger.check_rows(["orders", "karrow.ledger.other"])
+    new_ledger("group", "s", "orders", None).check_rows(["karrow.ledger.s"])
