@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
 from collections.abc import Callable, Iterator
 
@@ -57,6 +58,17 @@ def test_what_spark_has_sent_is_acknowledged_when_a_task_begins(begin: Begin) ->
         assert is_prompt(other)
         one.sendall(b"still open")
         assert other.recv(100) == b"still open"
+
+
+def test_connections_go_on_blocking_whatever_time_out_new_ones_get(begin: Begin) -> None:
+    one, other = answering()
+    with one, other:
+        socket.setdefaulttimeout(30)
+        try:
+            begin(8)
+        finally:
+            socket.setdefaulttimeout(None)
+        assert os.get_blocking(other.fileno())
 
 
 def test_what_the_first_task_has_brought_along_is_set_aside_once(begin: Begin) -> None:

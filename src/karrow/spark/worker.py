@@ -48,6 +48,8 @@ def _acknowledge() -> None:
     """Acknowledge now what has come on any connection; Spark does not tell which one is its own."""
     if not hasattr(socket, "TCP_QUICKACK"):  # on other systems than Linux
         return
+    if socket.getdefaulttimeout() is not None:
+        return  # a second object for a connection would get it, and the first one would not block
     for file in Path("/proc/self/fd").iterdir():
         if file.is_socket():
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(file.name))) as one:
