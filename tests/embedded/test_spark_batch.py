@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -455,6 +456,31 @@ def test_a_group_says_where_to_begin(broker: karrow.Broker, client: karrow.Clien
     assert values(read(broker.bootstrap, **given, kafka_group_id="billing")) == found
     with pytest.raises(errors.ConfigError, match="group 'other' has stored no offset of topic"):
         read(broker.bootstrap, **given, commitGroup="other")
+
+
+def test_a_group_is_where_its_open_transaction_ends(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    """What a transactional program has done and is about to commit is not read again."""
+    fill(client)
+    client.commit_offsets("billing", {("orders", 0): 100})
+    stored = threading.Event()
+
+    def transact() -> None:
+        with (
+            karrow.Producer(broker.bootstrap, transactional_id="t") as producer,
+            producer.transaction() as transaction,
+        ):
+            transaction.send_offsets("billing", {("orders", 0): 290})
+            stored.set()
+            time.sleep(0.3)
+
+    given = {"assign": '{"orders": [0]}', "startingOffsets": "group", "commitGroup": "billing"}
+    with ThreadPoolExecutor() as threads:
+        program = threads.submit(transact)
+        assert stored.wait(10)
+        assert values(read(broker.bootstrap, **given)) == numbers(290, COUNT)
+        program.result()
 
 
 # ---- filters

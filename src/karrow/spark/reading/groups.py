@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from karrow.errors import ConfigError, KarrowError
+from karrow.errors import ConfigError, KarrowError, UnsupportedVersion
 from karrow.spark.reading.places import EARLIEST
 from karrow.types import TopicPartition
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from karrow.aio.client import AsyncClient
     from karrow.spark.pool import Inline
+    from karrow.types import CommittedOffset
 
 __all__ = ["GroupCommits", "stored_offsets"]
 
@@ -30,7 +31,7 @@ async def stored_offsets(
     numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
         numbers.setdefault(topic, []).append(number)
-    stored = await client.committed_offsets(group, numbers)
+    stored = await _stable(client, group, numbers)
     found: dict[TopicPartition, int] = {}
     for topic, wanted in numbers.items():
         places = {one: stored[TopicPartition(topic, one)].offset for one in wanted}
@@ -42,6 +43,16 @@ async def stored_offsets(
         for one, place in places.items():
             found[TopicPartition(topic, one)] = EARLIEST if place is None else place
     return found
+
+
+async def _stable(
+    client: AsyncClient, group: str, numbers: Mapping[str, list[int]]
+) -> dict[TopicPartition, CommittedOffset]:
+    """What a group has stored, after transactions that are about to (KIP-447)."""
+    try:
+        return await client.committed_offsets(group, numbers, stable=True)
+    except UnsupportedVersion:  # older than that, and such transactions cannot be waited for
+        return await client.committed_offsets(group, numbers)
 
 
 class GroupCommits:
