@@ -5,6 +5,9 @@ thing at a time: where to begin, how far to go, the ranges in between. Rules:
 - The ranges of a batch follow from its two offsets alone (offsets.py), so that a batch that is
   repeated is the same.
 - What is lost is said when a batch is planned, before any of it is read.
+- Brokers learn of changes one after the other. What was known is missing only after a while, and a
+  partition not even then while its topic is there: Kafka removes none, so whoever does not name it
+  is behind. Without it in the offsets it would be lost for good, or be read again as a new one.
 - With Trigger.AvailableNow the end is what was there when the query began.
 - Spark writes down where a stream is with its first batch, not before. So one that begins where it
   could not begin again, at the end of a topic say, has a first batch even if that is empty: else
@@ -14,6 +17,8 @@ thing at a time: where to begin, how far to go, the ranges in between. Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -38,17 +43,21 @@ from karrow.spark.reading.settings import Settings
 from karrow.spark.reading.task import read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
 
     from karrow.aio.client import AsyncClient
+    from karrow.spark.reading.topics import Found
     from karrow.types import TopicPartition
 
 __all__ = ["StreamReader"]
 
-# Seconds between looks for a topic that is missing all at once.
+_log = logging.getLogger(__name__)
+
+# Seconds between looks for a topic or a partition that is missing all at once.
 MISSING_PAUSES = (0.1, 0.2, 0.5, 1.0, 1.0)
+NOTHING = Offsets({})
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -116,6 +125,8 @@ class _Stream:
         self._delay = Delay(settings.limits)
         self._commits = GroupCommits(settings.commit_group)
         self._target: Offsets | None = None
+        # Partitions that were waited for in vain: once is enough.
+        self._absent: frozenset[TopicPartition] = frozenset()
 
     def _client(self) -> pool.Inline:
         return pool.inline(self.settings.config)
@@ -134,16 +145,32 @@ class _Stream:
         client = self._client()
         self._target = client.run(self._available(client.client))
 
-    async def _available(self, client: AsyncClient, known: Iterable[str] = ()) -> Offsets:
-        """What is there; topics that were known have to be missing for a while to be gone."""
-        topics = await self.settings.topics.find(client, missing_ok=True)
+    async def _available(self, client: AsyncClient, begun: Offsets = NOTHING) -> Offsets:
+        """What is there; what was known has to be missing for a while to be gone."""
+        known = begun.offsets.keys() - self._absent
+        found = await self.settings.topics.find(client, missing_ok=True)
         for pause in MISSING_PAUSES:
-            if {one.topic for one in topics.partitions}.issuperset(known):
+            if known.issubset(found.partitions):
                 break
-            await asyncio.sleep(pause)  # a broker that has just started may not know of them yet
-            topics = await self.settings.topics.find(client, missing_ok=True)
-        latest = await Planning(self.settings, client).latest(topics.partitions)
-        return Offsets(latest, _texts(topics.ids))
+            await asyncio.sleep(pause)  # a broker that has just started may not know of it yet
+            found = await self.settings.topics.find(client, missing_ok=True)
+        latest = await Planning(self.settings, client).latest(found.partitions)
+        return self._with_absent(Offsets(latest, _texts(found.ids)), begun, found)
+
+    def _with_absent(self, there: Offsets, begun: Offsets, found: Found) -> Offsets:
+        """With partitions that are not named although their topic is there, where they were."""
+        absent = {
+            one: offset
+            for one, offset in begun.offsets.items()
+            if one not in there.offsets
+            and one.topic in found.topics
+            and self.settings.topics.holds(one)
+            and not begun.is_other_topic(one.topic, there)
+        }
+        for one in sorted(absent.keys() - self._absent):
+            _log.warning("%s is not named by the broker, its topic is; it stays where it is", one)
+        self._absent = frozenset(absent)
+        return replace(there, offsets={**there.offsets, **absent})
 
     def advance(self, begun: Offsets, *, is_limited: bool) -> Offsets | None:
         """The end of the batch that begins there; None where there is nothing for one."""
@@ -173,11 +200,10 @@ class _Stream:
         return Offsets(ends, there.ids, begins if begun.is_initial else added)
 
     async def _there(self, client: AsyncClient, begun: Offsets) -> Offsets:
-        known = {one.topic for one in begun.offsets}
         if self._target is None:
-            return await self._available(client, known)
-        if not known <= {one.topic for one in self._target.offsets}:
-            self._target = await self._available(client, known)
+            return await self._available(client, begun)
+        if not begun.offsets.keys() <= self._target.offsets.keys():
+            self._target = await self._available(client, begun)
         if begun.is_initial:  # Spark asks for the end of a query first, and records come meanwhile
             self._target = self._target.not_before(begun)
         return self._target

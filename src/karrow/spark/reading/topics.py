@@ -25,9 +25,10 @@ _EXAMPLE = '{"orders": [0, 1]}'
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Partitions that exist now, and the ids of their topics where the broker has such."""
+    """Partitions that exist now, their topics, and the ids of those where the broker has such."""
 
     partitions: tuple[TopicPartition, ...]
+    topics: frozenset[str]
     ids: Mapping[str, UUID]
 
 
@@ -68,10 +69,15 @@ class Topics:
             return PATTERN
         return ASSIGN if self.assigned else SUBSCRIBE
 
+    def holds(self, where: TopicPartition) -> bool:
+        """Whether a partition of a topic that is read is read itself."""
+        return not self.assigned or where in self.assigned
+
     async def find(self, client: AsyncClient, *, missing_ok: bool = False) -> Found:
         """The partitions that there are; with ``missing_ok`` topics that are gone are left out."""
         said = await client.metadata(self.names if self.pattern is None else None)
         found: list[TopicPartition] = []
+        names: set[str] = set()
         ids: dict[str, UUID] = {}
         for name in self.names or sorted(said.topics):
             topic = said.topics.get(name)
@@ -81,9 +87,10 @@ class Topics:
             elif missing_ok and _is_gone(topic):
                 continue
             found += self._partitions(name, topic, missing_ok=missing_ok)
+            names.add(name)
             if topic is not None and topic.topic_id is not None:
                 ids[name] = topic.topic_id
-        return Found(tuple(found), ids)
+        return Found(tuple(found), frozenset(names), ids)
 
     def _partitions(
         self, name: str, topic: TopicMetadata | None, *, missing_ok: bool
