@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from karrow.errors import ConfigError
-from karrow.spark.pipeline.definition import AT_LEAST_ONCE, TOPIC
+from karrow.spark.pipeline.definition import AT_LEAST_ONCE, EXACTLY_ONCE, TOPIC
 from karrow.spark.pipeline.settings import (
+    exactly_once_options,
     letter_options,
     named,
     sink_options,
@@ -92,6 +93,8 @@ def _check_source(source: Source) -> None:
 
 
 def _check_sink(sink: Sink, graph: Graph) -> None:
+    if sink.delivery == EXACTLY_ONCE:
+        exactly_once_options(sink)  # the names, whether or not their values are known
     with named(sink.where):
         Columns(graph.sinks[sink.name].schema, sink.topic)
         if sink.delivery == AT_LEAST_ONCE and not unread((*sink.kafka, *sink.options)):

@@ -32,6 +32,7 @@ from karrow.spark.pipeline.settings import (
     letter_options,
     named,
     sink_options,
+    unread,
 )
 from karrow.spark.pipeline.tracker import OBSERVED
 
@@ -112,12 +113,20 @@ class Flow:
 
 
 def flows(definition: Definition, graph: Graph) -> list[Flow]:
-    """The queries of a pipeline, not started yet."""
-    sinks = [_sink(definition, sink, graph.sinks[sink.name]) for sink in definition.sinks.values()]
+    """The queries of a pipeline, not started yet.
+
+    Those whose settings are not to be had here are left out: a file can be checked without them,
+    and is not started without them.
+    """
+    sinks = [
+        _sink(definition, sink, graph.sinks[sink.name])
+        for sink in definition.sinks.values()
+        if not unread((*sink.kafka, *sink.options))
+    ]
     letters = [
         _letters(definition, source, source.dead_letter, graph.dead_letters[source.name])
         for source in definition.sources.values()
-        if source.dead_letter is not None
+        if source.dead_letter is not None and not unread(source.kafka)
     ]
     return [*sinks, *letters]
 

@@ -13,6 +13,8 @@ from karrow.spark.pipeline.define import define
 from karrow.spark.pipeline.graph import Graph
 from karrow.spark.pipeline.queries import Gate, flows
 
+MISSING = object()
+
 
 class Rows:
     """As much of a DataFrame as queries ask before they start."""
@@ -25,14 +27,15 @@ class Rows:
         return self._settings.get(name.rpartition(".")[2], default)
 
 
-def made(rows: Rows, **sink: Any) -> Any:
+def made(rows: Rows, kafka: dict[str, str] | None = None, **sink: Any) -> Any:
+    out = {"from": "orders", "kind": "topic", "topic": "t", **sink}
     values = {
         "name": "shop",
         "bootstrap": "h:1",
         "checkpoint": "/state",
-        "kafka": {"client.id": "me"},
+        "kafka": kafka or {"client.id": "me"},
         "sources": {"orders": {"topic": "o", "schema": "n INT", "dead_letter": "bad"}},
-        "sinks": {"out": {"from": "orders", "kind": "topic", "topic": "t", **sink}},
+        "sinks": {"out": {key: value for key, value in out.items() if value is not MISSING}},
     }
     definition = define(values, origin="o.toml", folder=Path("/data"))
     frames: Any = {"out": rows}, {"orders": rows}
@@ -89,6 +92,35 @@ def test_where_barriers_cannot_be_the_driver_writes() -> None:
 def test_what_is_wrong_has_its_place(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         made(Rows(), delivery="exactly-once", options=options)
+
+
+LOGIN = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "env:SHOP_USER",
+    "sasl.password": "env:SHOP_PASSWORD",
+}
+
+
+def test_what_is_not_set_here_is_not_needed_to_check_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SHOP_USER", raising=False)
+    monkeypatch.delenv("SHOP_PASSWORD", raising=False)
+    assert made(Rows(), LOGIN, delivery="exactly-once") == []
+    monkeypatch.setenv("SHOP_USER", "me")
+    monkeypatch.setenv("SHOP_PASSWORD", "secret")
+    out, letters = made(Rows(), LOGIN, delivery="exactly-once")
+    assert out.gate is not None
+    assert letters.gate is not None
+
+
+def test_options_of_files_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"kind": "parquet", "path": "x", "topic": MISSING, "options": {"a": "env:SHOP_A"}}
+    monkeypatch.delenv("SHOP_A", raising=False)
+    assert [flow.name for flow in made(Rows(), **files)] == ["orders.dead-letter"]
+    monkeypatch.setenv("SHOP_A", "b")
+    assert made(Rows(), **files)[0].options == {"a": "b", "path": "/data/x"}
 
 
 def test_update_mode_is_refused_where_the_driver_writes() -> None:
