@@ -13,6 +13,7 @@ import karrow
 from karrow import errors, events
 from karrow.aio.consuming.fetcher import Fetcher
 from karrow.aio.consuming.positions import Positions
+from karrow.broker.handlers import fetch as handlers
 from karrow.broker.threaded import Broker
 from karrow.net.cluster import Cluster
 from karrow.records import BatchBuilder
@@ -348,6 +349,80 @@ def test_damage_stops_one_partition_and_can_be_skipped(broker: Broker) -> None:
         assert before + read(consumer, 15 - len(before)) == expected
         consumer.seek((TOPIC, 0), error.offset)
         assert read(consumer, 20 - error.offset) == list(range(error.offset, 20))
+
+
+def test_data_without_a_whole_batch_is_raised_and_not_asked_for_in_a_loop(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(data: bytes, version: int) -> bytes:
+        return data[:8] + b"\x7f\xff\xff\xf0" + data[12:] if data else data
+
+    fill(broker, 2)
+    with reader(broker) as consumer:
+        assert read(consumer, 10) == list(range(10))
+        monkeypatch.setattr(handlers, "down_convert", cut)
+        broker.clear_requests()
+        fill(broker, 2)
+        fill(broker, 1, 1)
+        until(lambda: len(consumer._engine.inbox) == 2)
+        time.sleep(0.3)
+        assert len(consumer._engine.inbox) == 2
+        assert fetches(broker) < 20
+        for _ in range(2):
+            with pytest.raises(errors.CorruptRecordError, match="seek to go on"):
+                read(consumer, 1)
+        assert consumer.poll(0.2) == []  # each was raised once
+        assert consumer.health().state is HealthState.DEGRADED
+        assert set(consumer.skip_damaged()) == {(TOPIC, 0), (TOPIC, 1)}
+        found, error = until_raised(consumer, errors.CorruptRecordError)
+        assert not found
+        assert isinstance(error, errors.CorruptRecordError)
+        assert error.offset in {1, 11}
+        monkeypatch.undo()
+        consumer.seek((TOPIC, 0), 10)
+        consumer.seek((TOPIC, 1), 0)
+        assert sorted(read(consumer, 15)) == [*range(5), *range(10, 20)]
+
+
+@pytest.fixture
+def cutting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """One that cuts off what is larger than it was asked for, as Kafka 0.10.0 does."""
+    whole = handlers._read_partition
+
+    def cut(*args: Any, **options: Any) -> Any:
+        answer = whole(*args, **options)
+        answer.records = bytes(answer.records or b"")[: args[2].max_bytes]
+        return answer
+
+    monkeypatch.setattr(handlers, "_read_partition", cut)
+    with Broker(version="3.9") as broker:
+        broker.create_topic(TOPIC, 2)
+        with karrow.Client(broker.bootstrap) as client:
+            for size in (10, 50_000, 10):
+                client.produce(TOPIC, [bytes(size)], partition=0)
+        yield broker
+
+
+OLD: dict[str, Any] = {
+    "api_versions": {"Fetch": 2},
+    "partition_max_bytes": 1000,
+    "max_bytes": 2000,
+}
+
+
+def test_an_old_broker_that_cuts_off_a_message_is_asked_for_more(cutting: Broker) -> None:
+    with reader(cutting, **OLD) as consumer:
+        assert read(consumer, 3) == [0, 1, 2]
+        assert fetches(cutting) < 40
+
+
+def test_a_message_of_an_old_broker_that_no_frame_holds_is_raised(cutting: Broker) -> None:
+    with reader(cutting, **OLD, max_frame_bytes=9000) as consumer:
+        found, error = until_raised(consumer, errors.CorruptRecordError)
+        assert found == [(TOPIC, 0, 0)]
+        assert isinstance(error, errors.CorruptRecordError)
+        assert error.offset == 1
+        assert fetches(cutting) < 40
 
 
 def test_a_bomb_is_named_and_others_go_on(broker: Broker) -> None:

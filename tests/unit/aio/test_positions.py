@@ -214,9 +214,24 @@ def test_an_answer_counts_once() -> None:
 
 def test_an_answer_without_data_tells_the_watermarks() -> None:
     positions = assigned()
-    assert positions.fetched(fetch_of(positions), 0, WATERMARKS, size=10)
+    assert positions.fetched(fetch_of(positions), 0, WATERMARKS)
     assert (positions[A].fetch_position, positions.buffered_bytes) == (0, 0)
     assert positions.lag() == {A: END}
+    assert fetch_of(positions).offset == 0
+
+
+def test_data_that_leads_nowhere_waits_to_be_read_and_is_not_asked_for_again() -> None:
+    positions = assigned()
+    epoch = fetch(positions, 10)
+    changes = positions.changes
+    assert positions.fetched(fetch_of(positions), 10, WATERMARKS, size=7)
+    assert positions.changes > changes  # whoever asks has to look again
+    assert (positions[A].fetch_position, positions.buffered_bytes) == (10, 17)
+    assert positions.handed_out(A, epoch, 10, released=10)
+    assert positions.to_fetch(0.0) == []
+    positions.seek(A, 12)
+    assert fetch_of(positions).offset == 12
+    assert positions.buffered_bytes == 0
 
 
 def test_what_is_handed_out_is_let_go() -> None:
@@ -373,7 +388,7 @@ def test_what_was_fetched_is_handed_out_before_a_partition_is_out_of_range() -> 
     assert positions.to_fetch(0.0) == []
     positions.handed_out(A, epoch, 9)
     assert positions.to_fetch(0.0) == []
-    positions.handed_out(A, epoch, 10)
+    positions.handed_out(A, epoch, 10, released=10)
     assert positions.out_of_range(fetch_of(positions))
 
 

@@ -363,6 +363,73 @@ def test_a_batch_that_grows_beyond_the_limit_is_damage(way: Way) -> None:
     assert desk.taker.damaged() == {A: OffsetSpec.at(1)}
 
 
+CUT = b"\x7f\xff\xff\xf0"
+STUCK = {
+    "cut off": numbered(3, 6)[:-1],
+    "only a part of a header": numbered(3, 6)[:9],
+    "a length beyond the data": numbered(3, 6)[:8] + CUT + numbered(3, 6)[12:],
+    "batches in front of the offset": numbered(0, 2) + numbered(2, 3),
+    "batches that go back": numbered(3, 6) + numbered(0, 2),
+}
+
+
+@every_way
+@pytest.mark.parametrize("data", list(STUCK.values()), ids=list(STUCK))
+def test_data_that_leads_nowhere_is_told_once_and_not_asked_for_again(
+    way: Way, data: bytes
+) -> None:
+    desk = Desk(A, B, at=3)
+    desk.feed(data)
+    assert [one.partition for one in desk.positions.to_fetch(0.0)] == [B]
+    desk.feed(numbered(3, 5), B)
+    assert desk.positions.buffered_bytes == len(data) + len(numbered(3, 5))
+    found, error = until_damage(way, desk)
+    assert found == []
+    assert (error.offset, error.next_offset) == (3, None)
+    assert {"topic": "orders", "partition": 0}.items() <= error.context.items()
+    assert "seek" in (error.hint or "")
+    assert desk.positions[A].state is State.STOPPED
+    assert list(way(desk)) == numbers(3, 5)
+    assert desk.positions.buffered_bytes == 0
+    assert desk.taker.damaged() == {A: OffsetSpec.at(4)}
+    desk.positions.seek(A, 4)
+    desk.feed(numbered(3, 6))
+    assert list(way(desk)) == numbers(4, 6)
+
+
+@every_way
+def test_data_that_leads_nowhere_costs_nothing_that_came_before(way: Way) -> None:
+    desk = Desk()
+    desk.feed(numbered(0, 4))
+    desk.feed(numbered(4, 8)[:-1])
+    assert desk.positions.to_fetch(0.0) == []
+    found, error = until_damage(way, desk)
+    assert found == numbers(0, 4)
+    assert (error.offset, desk.position()) == (4, 4)
+    assert len(desk.engine.inbox) == 0
+
+
+def test_a_header_that_makes_no_sense_is_named_and_not_asked_for_again() -> None:
+    desk = Desk()
+    data = bytearray(numbered(0, 3))
+    data[16] = 9  # the format
+    desk.feed(bytes(data))
+    assert desk.positions.to_fetch(0.0) == []
+    with pytest.raises(CorruptRecordError, match="magic 9"):
+        desk.taker.records(10)
+
+
+def test_data_that_leads_nowhere_is_asked_for_again_when_it_was_dropped() -> None:
+    desk = Desk()
+    desk.feed(numbered(0, 3)[:-1])
+    desk.positions.pause([A])
+    assert desk.taker.records(10) == []
+    desk.positions.drop_paused()
+    desk.positions.resume([A])
+    desk.feed(numbered(0, 3))
+    assert values(desk.taker.records(10)) == numbers(0, 3)
+
+
 # ---- beside the loop
 
 

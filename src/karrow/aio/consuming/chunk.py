@@ -16,7 +16,8 @@ class Chunk:
     """What one fetch brought of one partition: record data that is still to be decoded.
 
     ``epoch`` is that of the partition when it was asked for; ``next_offset`` is where the data
-    ends; ``size`` is how much of the buffer it takes.
+    ends; ``size`` is how much of the buffer it takes. ``is_stuck`` says that it ends where it was
+    asked for: it is damaged, or cut off.
     """
 
     __slots__ = (
@@ -27,6 +28,7 @@ class Chunk:
         "_is_own",
         "_reader",
         "epoch",
+        "is_stuck",
         "leader_epoch",
         "next_offset",
         "partition",
@@ -45,6 +47,7 @@ class Chunk:
         self.epoch = asked.epoch
         self.size = part.size
         self.next_offset = next_offset
+        self.is_stuck = next_offset <= asked.offset
         self.leader_epoch = part.leader_epoch
         self._data = part.whole
         self._is_own = False

@@ -16,6 +16,9 @@ Rules:
 - An answer without news that came at once is not asked for again at once.
 - A fetch session that its broker does not know any more is begun anew, without a pause.
 - A replica that is nearer (KIP-392) is asked while it is known and answers; then the leader.
+- Brokers older than 0.10.1 cut off what is larger than the size that they are asked for, also the
+  first message: then more is asked for. Whatever else does not reach beyond the offset that was
+  asked for is damaged; it is raised where it is read, and not asked for again.
 - What a broker says of a partition changes its cursor (positions.py) or, if only the application
   can decide, reaches it through the inbox. Passing trouble is waited for: the leader is asked for
   again, the partition rests (KIP-580), and nothing is raised.
@@ -516,6 +519,9 @@ class Fetcher(Calls):
                     asked = flight.wanted.get(TopicPartition(topic, item.partition_index))
                 if asked is not None:
                     size += len(item.records or b"")
+                    if self._requests.grow(flight.version, asked.partition, item.records):
+                        is_news = True
+                        continue
                     is_news |= bool(
                         item.records or item.error_code or item.preferred_read_replica >= 0
                     )
@@ -560,7 +566,7 @@ class Fetcher(Calls):
         marks = Watermarks(part.high_watermark, part.last_stable, part.log_start)
         if not self.positions.fetched(asked, next_offset, marks, part.leader_epoch, size):
             return None
-        # Bytes without a whole batch are damaged, or cut off; whoever reads them finds out.
+        # Also what does not reach beyond this offset: whoever reads it finds out what is wrong.
         if size:
             aborted = (part.aborted_transactions or []) if self._level else None
             self._inbox.put(Chunk(asked, part, next_offset, aborted, self._config))

@@ -23,6 +23,8 @@ Rules:
   asked for drops what waits; an end in front of the position is a truncation, which is reported.
 - An offset is out of range only if the leader says so, of the offset that is asked for now, when
   all that was fetched before has been handed out. Until then the partition is held.
+- Data that does not reach beyond the offset that was asked for holds the partition as well, since
+  asking again would bring the same, until it is read: then it is damaged.
 - What is out of range, truncated or damaged makes the partition STOPPED. It goes on with a seek or
   a reset, never by itself, so that nothing is skipped in silence and no error repeats itself.
 - A paused partition is neither fetched nor handed out, and keeps what it has and where it is.
@@ -446,8 +448,11 @@ class Positions:
             cursor.fetch_position = next_offset
             if leader_epoch is not None:
                 cursor.fetch_epoch = leader_epoch
-            cursor.buffered_bytes += size
-            self.buffered_bytes += size
+        elif size:
+            cursor.is_held = True
+            self.changes += 1
+        cursor.buffered_bytes += size
+        self.buffered_bytes += size
         return True
 
     def out_of_range(self, asked: Fetch) -> bool:
@@ -508,7 +513,8 @@ class Positions:
         released = min(released, cursor.buffered_bytes)
         cursor.buffered_bytes -= released
         self.buffered_bytes -= released
-        if cursor.is_held and cursor.position == cursor.fetch_position:
+        is_through = cursor.position == cursor.fetch_position and not cursor.buffered_bytes
+        if cursor.is_held and is_through:
             cursor.is_held = False
             self.changes += 1
         self._unconsumed.add(cursor)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from karrow.aio._fetch import FIRST_BY_HAND, LAST_BY_HAND, FetchCodec
 from karrow.aio.calls.offsets import isolation_level
 from karrow.aio.consuming.session import FetchSession, Plan
+from karrow.config.fetch import FRAME_OVERHEAD
 from karrow.errors import LocalProtocolError
+from karrow.records._header import run_of
 from karrow.types import TopicPartition
 from karrow.wire import Prepared
 
@@ -35,6 +37,8 @@ class FetchRequests:
         # By version and wait, as long as topics have the ids that they had.
         self._codecs: dict[tuple[int, float], FetchCodec] = {}
         self._changes = -1
+        # Of partitions with a message that was larger than what they were asked for.
+        self._grown: dict[TopicPartition, int] = {}
 
     def version(
         self, connection: Connection, session: Session, wanted: Iterable[TopicPartition]
@@ -95,7 +99,7 @@ class FetchRequests:
             entry = {
                 "partition": number,
                 "fetch_offset": offset,
-                "partition_max_bytes": self._config.partition_max_bytes,
+                "partition_max_bytes": self._size(TopicPartition(topic, number)),
             }
             topics.setdefault(topic, []).append(entry)
         body: dict[str, Any] = {
@@ -106,3 +110,19 @@ class FetchRequests:
         if version >= FIRST_WITH_LIMIT:
             body["max_bytes"] = self._config.max_bytes
         return body
+
+    def grow(
+        self, version: int, partition: TopicPartition, records: bytes | memoryview | None
+    ) -> bool:
+        """Ask for more from now on, if an old broker has cut off the first message; or False."""
+        if version >= FIRST_WITH_LIMIT or not records or run_of(records)[1]:
+            return False
+        most = self._config.max_frame_bytes - FRAME_OVERHEAD
+        asked = self._size(partition)
+        if len(records) < asked or asked >= most:
+            return False  # there was room for more
+        self._grown[partition] = min(2 * asked, most)
+        return True
+
+    def _size(self, partition: TopicPartition) -> int:
+        return self._grown.get(partition, self._config.partition_max_bytes)

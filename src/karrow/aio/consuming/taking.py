@@ -14,7 +14,8 @@ Rules:
 - Data in hand counts like data in the inbox: a seek or a revocation makes it worthless. What may
   not be handed out after it was read goes back, to be read again.
 - Damage is raised after everything in front of it was handed out, names where it is, and stops its
-  partition: ``skip_damaged`` or a seek goes on behind it. It concerns no other partition.
+  partition: ``skip_damaged`` or a seek goes on behind it. It concerns no other partition. So is
+  data that leads nowhere, without a whole batch or in front of what was asked for.
 - Decoding beside the loop that is cancelled has not happened: the chunk is read again.
 """
 
@@ -207,8 +208,18 @@ class Taker(Hand):
                 chunk = None
             if chunk is None:
                 chunk = self._engine.take(raises=raises)
+                if chunk is not None and chunk.is_stuck:
+                    self._refuse(chunk, raises=raises)
+                    return None
                 self._hold(chunk)
             return chunk
+
+    def _refuse(self, chunk: Chunk, *, raises: bool) -> None:
+        """Raise for a chunk that leads nowhere, or leave that to the next call."""
+        if raises:
+            self._damaged(chunk, _stuck(chunk))
+        else:
+            self._engine.lay_back(chunk)
 
     def _hold(self, chunk: Chunk | None) -> None:
         self._chunk = chunk
@@ -296,6 +307,23 @@ class Taker(Hand):
         """End the thread."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _stuck(chunk: Chunk) -> CorruptRecordError:
+    """What is wrong with data that leads nowhere; its reader knows best, if it complains."""
+    begin = chunk.next_offset
+    try:
+        load(chunk.reader)
+    except CorruptRecordError as error:
+        return error
+    topic, partition = chunk.partition
+    return CorruptRecordError(
+        f"{chunk.size} bytes came without a whole batch that reaches this offset",
+        hint="they are damaged, or cut off; where the next batch begins is unknown: seek to go on",
+        offset=begin,
+        topic=topic,
+        partition=partition,
+    )
 
 
 def _decoding(
