@@ -12,6 +12,8 @@ import pytest
 
 import karrow
 from karrow import Commit, EndReason
+from karrow.types import HealthState
+from tests.brokers import KafkaCluster
 from tests.fix_any import AnyKafka
 
 TIMEOUT = 60.0
@@ -19,8 +21,8 @@ PARTITIONS = 4
 QUICK: dict[str, Any] = {"heartbeat_interval": 0.2, "max_wait": 0.1, "start": "earliest"}
 
 
-def until(look: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + TIMEOUT
+def until(look: Callable[[], Any], seconds: float = TIMEOUT) -> Any:
+    deadline = time.monotonic() + seconds
     while not (seen := look()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -109,6 +111,56 @@ def test_partitions_move_in_cooperation(newest_kafka: AnyKafka) -> None:
 
 def test_partitions_move_as_the_broker_says(newest_kafka: AnyKafka) -> None:
     check(newest_kafka, Commit.ASYNC, protocol="consumer")
+
+
+@pytest.mark.parametrize(
+    ("sharing", "commit"),
+    [
+        pytest.param({"protocol": "consumer"}, Commit.SYNC, id="served"),
+        pytest.param({"assignors": "range"}, Commit.ASYNC, id="eager", marks=pytest.mark.slow),
+        pytest.param(
+            {"assignors": "cooperative-sticky"},
+            Commit.SYNC,
+            id="cooperative",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_frozen_broker_is_seen_in_health(
+    kafka: KafkaCluster, sharing: dict[str, Any], commit: Commit
+) -> None:
+    """Row 30: SIGSTOP: degraded within two time-outs, ok again after SIGCONT, each record once."""
+    any_kafka = AnyKafka(kafka.version.rpartition(".")[0], kafka)
+    topic, group = kafka.create_topic(partitions=PARTITIONS), f"workers-{uuid.uuid4().hex[:8]}"
+    found: list[int] = []
+    limit = 2.0
+    options = {**sharing, "request_timeout": limit, "connect_timeout": 1.0, "commit_interval": 0.2}
+    with (
+        karrow.Producer(any_kafka.bootstrap, delivery_timeout=120.0) as producer,
+        group_of(any_kafka, topic, group, found, commit, **options) as workers,
+    ):
+        send(any_kafka, topic, range(20))
+        until(lambda: len(found) == 20 and workers.health().is_ok)
+        before = workers.member_id, workers.generation
+        # These may be on their way, in hands or not committed when everything stands still.
+        sent = [producer.send(topic, str(n), partition=n % PARTITIONS) for n in range(20, 60)]
+        kafka.nodes[0].pause()
+        try:
+            until(lambda: workers.health().state is HealthState.DEGRADED, 2 * limit)
+        finally:
+            kafka.nodes[0].resume()
+        until(lambda: workers.health().is_ok)
+        for delivery in sent:
+            delivery.result(TIMEOUT)
+        send(any_kafka, topic, range(60, 80))
+        until(lambda: len(found) >= 80)
+        assert (workers.member_id, workers.generation) == before
+        assert [worker.restarts for worker in workers.workers] == [0] * PARTITIONS
+    assert sorted(found) == list(range(80))
+    assert workers.ending == karrow.Ending(EndReason.STOPPED)
+    with karrow.Client(any_kafka.bootstrap) as client:
+        stored = client.committed_offsets(group, [topic])
+        assert sum(one.offset or 0 for one in stored.values()) == 80
 
 
 def test_functions_by_record(every_kafka: AnyKafka) -> None:
