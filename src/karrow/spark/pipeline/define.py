@@ -158,9 +158,28 @@ def _source(name: str, table: Table, shared: _Shared) -> Source:
                 raise table.error(key, "is of no use with format raw, which parses nothing")
     if found.dead_letter is not None and "bad_rows" in table:
         raise table.error("bad_rows", "and dead_letter exclude each other")
-    if found.dead_letter is not None and found.dead_letter.topic in topics:
-        raise table.error("dead_letter", "is the topic that is read")
+    _check_letters_are_not_read(table, found)
     return found
+
+
+def _check_letters_are_not_read(table: Table, found: Source) -> None:
+    """What is bad stays bad: read again, it would be written again, and so without end."""
+    searched = _pattern(table, found.pattern)
+    if found.dead_letter is None:
+        return
+    if found.dead_letter.topic in found.topics:
+        raise table.error("dead_letter", "is the topic that is read")
+    if searched is not None and searched.search(found.dead_letter.topic):
+        hint = "name a topic that it does not match; '^orders$' matches nothing but orders"
+        raise table.error("dead_letter", "is a topic that the pattern matches", hint)
+
+
+def _pattern(table: Table, text: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        what = f"cannot be {text!r}, which is no regular expression: {error}"
+        raise table.error("pattern", what) from None
 
 
 def _dead_letter(table: Table, name: str, shared: _Shared) -> DeadLetter | None:

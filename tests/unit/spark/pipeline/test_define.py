@@ -170,6 +170,28 @@ def test_what_is_wrong_is_said_with_its_place(path: str, value: object, message:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("pattern", ["orders.*", "orders", r"\.bad$", "^orders\\..*"])
+def test_a_pattern_may_not_read_its_own_dead_letters(pattern: str) -> None:
+    values = changed("sources.orders.topic", MISSING)
+    values["sources"]["orders"]["pattern"] = pattern
+    with pytest.raises(ConfigError, match=r"\[sources.orders\] dead_letter is a topic that"):
+        read(values)
+
+
+@pytest.mark.parametrize("pattern", ["^orders$", r"^orders\.(?!bad$)", "payments.*"])
+def test_a_pattern_that_leaves_out_its_dead_letters_is_fine(pattern: str) -> None:
+    values = changed("sources.orders.topic", MISSING)
+    values["sources"]["orders"]["pattern"] = pattern
+    assert read(values).sources["orders"].pattern == pattern
+
+
+def test_a_pattern_is_a_regular_expression() -> None:
+    values = changed("sources.orders.topic", MISSING)
+    values["sources"]["orders"]["pattern"] = "orders("
+    with pytest.raises(ConfigError, match=r"\[sources.orders\] pattern cannot be 'orders\('"):
+        read(values)
+
+
 def test_raw_sources_parse_nothing() -> None:
     values = changed("sources.orders", {"topic": "orders", "format": "raw", "dead_letter": "bad"})
     with pytest.raises(ConfigError, match="dead_letter is of no use with format raw"):

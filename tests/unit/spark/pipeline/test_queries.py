@@ -116,7 +116,12 @@ def test_what_is_not_set_here_is_not_needed_to_check_the_rest(
 
 
 def test_options_of_files_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"kind": "parquet", "path": "x", "topic": MISSING, "options": {"a": "env:SHOP_A"}}
+    files: dict[str, Any] = {
+        "kind": "parquet",
+        "path": "x",
+        "topic": MISSING,
+        "options": {"a": "env:SHOP_A"},
+    }
     monkeypatch.delenv("SHOP_A", raising=False)
     assert [flow.name for flow in made(Rows(), **files)] == ["orders.dead-letter"]
     monkeypatch.setenv("SHOP_A", "b")
