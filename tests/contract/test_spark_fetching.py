@@ -12,7 +12,7 @@ from karrow import wire
 from karrow.aio.client import AsyncClient
 from karrow.config import ConsumerConfig
 from karrow.errors import RequestTimeout
-from karrow.spark.reading.fetching import Fetching
+from karrow.spark.reading.fetching import Fetching, ShortLog
 from karrow.types import TopicPartition
 from tests.contract.scripted import Answer
 from tests.contract.test_fetch_replicas import (
@@ -27,6 +27,7 @@ from tests.contract.test_fetch_replicas import (
     Replica,
 )
 
+OFFSET_NOT_AVAILABLE = 78
 NAMES_FOLLOWER = {"preferred_read_replica": FOLLOWER}
 
 
@@ -130,12 +131,69 @@ def test_a_throttled_answer_says_nothing() -> None:
     assert read(leader) == list(range(END))
 
 
-def test_a_range_beyond_the_end_fails_in_time() -> None:
+def ending(replica: Replica, offset: int, error: int = 0) -> None:
+    """Have a broker say where the log ends, or why it cannot."""
+    said = {"partition_index": 0, "error_code": error, "offset": offset, "timestamp": -1}
+    replica.always("ListOffsets", {"topics": [{"name": TOPIC, "partitions": [said]}]})
+
+
+def test_a_log_that_ends_in_front_of_the_range_is_too_short() -> None:
     leader = Replica(LEADER)
+    ending(leader, END)
+    with pytest.raises(ShortLog, match=f"it ends at {END}"):
+        read(leader, end=END + 3)
+
+
+def test_a_log_that_is_too_short_and_ends_with_what_compaction_has_removed() -> None:
+    leader = Replica(LEADER)
+    saying(leader, None, None, *[{"high_watermark": 5}] * 10_000)
+    ending(leader, 5)
+    with pytest.raises(ShortLog, match="it ends at 5"):
+        read(leader)
+    assert set(leader.offsets) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("offset", "error"), [(END + 3, 0), (-1, OFFSET_NOT_AVAILABLE)])
+def test_a_log_that_is_only_silent_is_waited_for_in_vain(offset: int, error: int) -> None:
+    """It has more than may be read now, or its leader does not know yet (KIP-207)."""
+    leader = Replica(LEADER)
+    ending(leader, offset, error)
     with pytest.raises(
         RequestTimeout, match=f"the leader has offsets up to {END}, and {END + 3} was asked"
     ):
         read(leader, end=END + 3)
+
+
+def test_a_leader_that_was_just_elected_is_given_time() -> None:
+    """Until its followers have fetched, it does not know how far they are."""
+    leader = Replica(LEADER)
+    saying(leader, None, None, *[{"high_watermark": 2}] * 10)
+    ending(leader, 2)
+    assert read(leader) == list(range(END))
+    assert "ListOffsets" not in leader.seen
+
+
+def test_who_is_not_the_leader_any_more_does_not_say_where_the_log_ends() -> None:
+    """It has not heard of the new one, and takes itself for the leader."""
+    old, new = Replica(LEADER), Replica(FOLLOWER)
+    ending(old, 2)
+    ending(new, END)
+
+    def move(request: wire.Request) -> Answer:
+        for one in (old, new):
+            one.topics.clear()
+            one.add_topic(TOPIC, FOLLOWER, epoch=1)
+        return old.fetch(request)
+
+    def fetch(request: wire.Request) -> Answer:
+        if len(old.offsets) < 2:
+            return old.fetch(request)
+        old.says = {"high_watermark": 2}
+        return move(request)
+
+    old.handlers["Fetch"] = fetch
+    assert read(old, new) == list(range(END))
+    assert new.offsets == list(range(2, END))
 
 
 def test_an_offset_in_remote_storage_is_waited_for() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -18,11 +17,9 @@ from pyspark.sql.streaming.datasource import (
 
 import karrow
 from karrow import errors
-from karrow.aio.client import AsyncClient
 from karrow.spark import pool
 from karrow.spark.reading.loss import DataLoss
 from karrow.spark.reading.stream import StreamReader
-from karrow.spark.reading.topics import Found, Topics
 from karrow.types import TopicPartition
 from tests.embedded.sourcing import Query, in_task, options, places, stream, values
 
@@ -410,145 +407,6 @@ def test_a_topic_that_is_missing_for_a_moment_is_not_gone(
     assert fault.met == 2
 
 
-@dataclass
-class Behind:
-    """Metadata of a broker that does not know of some partitions, so many times."""
-
-    lacks: frozenset[TopicPartition] = frozenset([TopicPartition("orders", 2)])
-    times: int = 0
-    has_ids: bool = True
-
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> Behind:
-        find = Topics.find
-
-        async def found(topics: Topics, client: AsyncClient, *, missing_ok: bool = False) -> Found:
-            said = await find(topics, client, missing_ok=missing_ok)
-            if not self.has_ids:
-                said = replace(said, ids={})
-            if self.times <= 0:
-                return said
-            self.times -= 1
-            known = tuple(one for one in said.partitions if one not in self.lacks)
-            return replace(said, partitions=known)
-
-        monkeypatch.setattr(Topics, "find", found)
-        monkeypatch.setattr("karrow.spark.reading.stream.MISSING_PAUSES", (0.01, 0.01))
-        return self
-
-
-@pytest.fixture
-def behind(monkeypatch: pytest.MonkeyPatch) -> Behind:
-    return Behind().install(monkeypatch)
-
-
-def add_partition(broker: karrow.Broker) -> None:
-    with karrow.Admin(broker.bootstrap) as admin:
-        admin.create_partitions({"orders": 3})
-
-
-@pytest.mark.parametrize("fails", ["true", "false"])
-@pytest.mark.parametrize("times", [1, 100])
-@pytest.mark.parametrize("has_ids", [True, False])
-def test_a_partition_that_a_broker_does_not_know_of_yet_stays_where_it_is(
-    broker: karrow.Broker,
-    client: karrow.Client,
-    behind: Behind,
-    fails: str,
-    times: int,
-    has_ids: bool,
-) -> None:
-    """Kafka removes no partitions: it is neither lost nor one that was added."""
-    behind.has_ids = has_ids
-    running = query(broker, startingOffsets="earliest", failOnDataLoss=fails)
-    put(client, 3)
-    assert read(running) == numbers(3)
-    add_partition(broker)
-    put(client, 7, partition=2)
-    assert read(running) == numbers(7)
-    behind.times = times
-    put(client, 3, 5)
-    assert read(running) == numbers(3, 5)
-    assert running.next() is None
-    running.restart()
-    assert running.repeat(2)
-    behind.times = 0
-    put(client, 7, 9, partition=2)
-    assert read(running) == numbers(7, 9)
-    assert running.next() is None
-
-
-def test_a_partition_that_stays_away_is_waited_for_once(
-    broker: karrow.Broker,
-    client: karrow.Client,
-    behind: Behind,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    add_partition(broker)
-    running = query(broker, startingOffsets="earliest")
-    put(client, 3)
-    running.next()
-    behind.times = 100
-    for _ in range(3):
-        assert running.next() is None
-    assert behind.times == 100 - 3 - 2
-    assert caplog.text.count("orders-2 is not named by the broker") == 1
-
-
-def test_a_partition_that_is_not_known_yet_when_a_stream_begins_at_latest(
-    broker: karrow.Broker, client: karrow.Client, behind: Behind
-) -> None:
-    add_partition(broker)
-    put(client, 7, partition=2)
-    running = query(broker)
-    behind.times = 100
-    assert running.next() == []
-    behind.times = 0
-    put(client, 7, 9, partition=2)
-    assert read(running) == numbers(7, 9)
-
-
-def test_available_now_reads_a_partition_that_was_not_known_at_once(
-    broker: karrow.Broker, client: karrow.Client, behind: Behind
-) -> None:
-    add_partition(broker)
-    running = query(broker, startingOffsets="earliest")
-    put(client, 7, partition=2)
-    behind.times = 1
-    running.reader.prepareForTriggerAvailableNow()
-    assert read(running) == numbers(7)
-    assert running.next() is None
-
-
-def test_a_topic_that_was_made_anew_with_fewer_partitions(
-    broker: karrow.Broker, client: karrow.Client, behind: Behind
-) -> None:
-    running = query(broker, startingOffsets="earliest")
-    put(client, 3, partition=1)
-    running.next()
-    client.delete_topic("orders")
-    broker.create_topic("orders", partitions=1)
-    put(client, 4)
-    with pytest.raises(DataLoss, match="of orders-1 are gone with their topic or partition"):
-        running.next()
-    running.given["failOnDataLoss"] = "false"
-    running.log.pop()
-    running.restart()
-    assert read(running) == numbers(4)
-    assert running.next() is None
-
-
-def test_a_partition_that_is_not_assigned_any_more_does_not_stay(
-    broker: karrow.Broker, client: karrow.Client, behind: Behind
-) -> None:
-    running = stream(broker.bootstrap, assign='{"orders": [0, 1]}', startingOffsets="earliest")
-    put(client, 3)
-    running.next()
-    running.given["assign"] = '{"orders": [0]}'
-    running.restart()
-    with pytest.raises(DataLoss, match="of orders-1 are gone"):
-        running.next()
-
-
 def test_a_deleted_topic_has_no_size(broker: karrow.Broker, client: karrow.Client) -> None:
     put(client, 5)
     given = {"maxBytesPerPartition": "100", "failOnDataLoss": "false"}
@@ -585,6 +443,38 @@ def test_a_log_that_is_shorter_than_before_is_a_loss(
     broker.truncate("orders", 0, 4)
     with pytest.raises(DataLoss, match=r"offsets 4 to 9 of orders-0 .*it ends at 4"):
         running.next()
+
+
+def cut_in_two(broker: karrow.Broker, client: karrow.Client, **given: Any) -> Query:
+    """A query whose batch is in the checkpoint, and whose log ends in the middle of it."""
+    put(client, 50)
+    put(client, 50, 100)
+    short = {"kafka_default_api_timeout_ms": "1000", "kafka_request_timeout_ms": "500"}
+    running = query(broker, startingOffsets="earliest", **short, **given)
+    running.next()
+    broker.truncate("orders", 0, 50)
+    running.restart()
+    return running
+
+
+def test_a_log_that_ends_inside_a_batch_is_a_loss(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    running = cut_in_two(broker, client)
+    with pytest.raises(DataLoss, match=r"offsets 50 to 99 of orders-0 .*it ends at 50"):
+        running.repeat(0)
+
+
+@pytest.mark.parametrize("tasks", ["1", "3"])
+def test_a_log_that_ends_inside_a_batch_is_gone_on_with_at_its_end(
+    broker: karrow.Broker, client: karrow.Client, caplog: pytest.LogCaptureFixture, tasks: str
+) -> None:
+    running = cut_in_two(broker, client, failOnDataLoss="false", minPartitions=tasks)
+    assert values(running.repeat(0)) == numbers(50)
+    assert "to 99 of orders-0 are not there" in caplog.text
+    assert running.next() == []
+    put(client, 200, 205)
+    assert read(running) == numbers(200, 205)
 
 
 # ---- groups

@@ -9,6 +9,9 @@ Rules:
   removed) are passed over. A range may end with such: an answer without data from a leader that has
   offsets beyond the range ends it, if asking again brings the same. A throttled broker's empty
   answer says nothing, and neither does one about an offset in remote storage.
+- A leader whose offsets end in front of the range's end may have been elected just now, or wait for
+  an open transaction. If it stays at that for a while, it is asked where the log itself ends: a log
+  that has nothing more is too short for the range, which is a loss.
 - Retriable errors, leaders that move among them, are retried as in every call. Without any progress
   for the time of a call, the range fails.
 - A replica that is nearer (KIP-392) is asked while it answers with data; whatever else it says, the
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from karrow.net.cluster import Cluster
     from karrow.net.connection import Connection
 
-__all__ = ["Answer", "Fetching", "RecreatedTopic"]
+__all__ = ["Answer", "Fetching", "RecreatedTopic", "ShortLog"]
 
 # What an offset is expected to take before anything is known of it, and how much more than expected
 # is asked for, so that the last fetch of a range suffices.
@@ -51,10 +54,16 @@ BYTES_PER_OFFSET = 1024.0
 MARGIN = 1.1
 SMALLEST = 64 << 10
 SAMPLE_BYTES = 32 << 10
+# Seconds after which a log that ends too early is believed; at most half of a call's time.
+SHORT_FOR = 5.0
 
 
 class RecreatedTopic(KarrowError):
     """The topic is not the one that the range was found in."""
+
+
+class ShortLog(KarrowError):
+    """The log ends in front of the range's end."""
 
 
 class Answer(NamedTuple):
@@ -95,7 +104,8 @@ class Fetching(Calls):
         """Data from an offset on; without any, the range has none left up to its end."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._config.call_timeout
-        silent = 0
+        patience = min(SHORT_FOR, self._config.call_timeout / 2)
+        silent, short_since = 0, None
         if self._is_other_topic():  # or was, when this process last looked
             await self._cluster.refresh([self.partition.topic])
         while True:
@@ -107,14 +117,40 @@ class Fetching(Calls):
             silent = silent + 1 if is_silent and answer.bound >= self.end else 0
             if silent > 1 and not await self._is_tiered(offset):
                 return answer._replace(next_offset=self.end)
+            is_short = is_silent and answer.bound < self.end
+            short_since = (short_since or clock()) if is_short else None
+            if short_since is not None and clock() > short_since + patience:
+                await self._check_end(answer)
+                short_since = None
             if clock() > deadline:
-                raise RequestTimeout(
-                    f"no data came for {self._config.call_timeout:.1f} s: the leader has offsets "
-                    f"up to {answer.bound}, and {self.end} was asked for",
-                    topic=self.partition.topic,
-                    partition=self.partition.partition,
-                    offset=offset,
-                )
+                raise self._out_of_patience(answer)
+
+    def _out_of_patience(self, answer: Answer) -> RequestTimeout:
+        return RequestTimeout(
+            f"no data came for {self._config.call_timeout:.1f} s: the leader has offsets "
+            f"up to {answer.bound}, and {self.end} was asked for",
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            offset=answer.offset,
+        )
+
+    async def _check_end(self, answer: Answer) -> None:
+        """Raise if the log has nothing more than what an answer without data has told."""
+        end = await self._log_end()
+        if end is None or end > max(answer.offset, answer.bound):
+            return
+        if end <= answer.offset or not await self._is_tiered(answer.offset):
+            raise ShortLog(f"it ends at {end}")
+
+    async def _log_end(self) -> int | None:
+        """Where the log ends, open transactions included; None while nobody can say."""
+        calls = OffsetCalls(self._config, self._cluster)
+        with contextlib.suppress(KarrowError):
+            # Who was the leader and has not heard that it is none any more would answer, too.
+            await self._cluster.refresh([self.partition.topic])
+            found = await calls.list_offsets({self.partition: "latest"}, retries=0)
+            return found[self.partition].offset
+        return None
 
     async def _is_tiered(self, offset: int) -> bool:
         """Whether an offset is in remote storage (KIP-405), which is silent while it is slow."""

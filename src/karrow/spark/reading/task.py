@@ -19,7 +19,7 @@ from karrow.errors import (
 )
 from karrow.spark import pool
 from karrow.spark.reading import places
-from karrow.spark.reading.fetching import Answer, Fetching, RecreatedTopic
+from karrow.spark.reading.fetching import Answer, Fetching, RecreatedTopic, ShortLog
 from karrow.spark.reading.loss import Verdict, report
 from karrow.spark.reading.schema import Columns
 from karrow.types import OffsetSpec
@@ -96,6 +96,8 @@ class _Reading:
             return self._answer()
         except OffsetOutOfRange:
             self._position = self._client.run(self._after_loss())
+        except ShortLog as error:
+            self._lose_rest("beyond", str(error))
         except RecreatedTopic as error:
             self._lose_rest("recreated", str(error))
         except UnknownTopicOrPartition as error:
