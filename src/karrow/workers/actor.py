@@ -176,15 +176,22 @@ class Actor:
 
     async def finish(self, seconds: float) -> bool:
         """Take up nothing new, and wait until the callback is through; False if it is not."""
+        self._shut()
+        if await _in_time(self._through.wait(), seconds):
+            return True
+        self._give_up()
+        return False
+
+    def _shut(self) -> None:
         self.mailbox.shut()
         if self.state is not WorkerState.ENDED:
             self.state = WorkerState.ENDING
-        if await _in_time(self._through.wait(), seconds):
-            return True
+
+    def _give_up(self) -> None:
+        """Let nothing count any more that the callback does."""
         self._is_gone = True
         if self._running is not None:  # async; a thread cannot be stopped
             self._running.cancel()
-        return False
 
     async def release(self, seconds: float) -> bool:
         """Be torn down; False if that, or the callback before it, takes longer."""
@@ -193,8 +200,9 @@ class Actor:
         return await _in_time(asyncio.wait([self._task]), seconds)
 
     def let_be(self) -> None:
-        """Be torn down when the callback is through, which nobody waits for."""
-        self._is_gone = True
+        """End now; be torn down when the callback is through, which nobody waits for."""
+        self._shut()
+        self._give_up()
         self._released.set()
 
     def cancel(self) -> None:

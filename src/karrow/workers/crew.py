@@ -4,6 +4,8 @@ Rules:
 - A partition that is read has one worker. It is given back only when its worker has finished, or
   its time is up; what it is done with is committed before it is torn down. Of a partition that is
   lost nothing is committed.
+- A partition whose log is another one by now, because its topic was made again or it was cut, was
+  lost and has come back: with a new worker, which goes by nothing that was known of the old one.
 - A worker whose callback outlives its partition is kept until the callback is through.
 - Whoever ends the group first says why.
 """
@@ -52,9 +54,7 @@ class Crew:
         self.actors: dict[TopicPartition, Actor] = {}
         self.threads = Threads(config.threads)
         self.storing = Storing(config, consumer, end)
-        self.feed = Feed(
-            config, consumer, self.storing.ledger, self, in_batches=reads_batches(kind)
-        )
+        self.feed = Feed(config, consumer, self.storing, self, in_batches=reads_batches(kind))
         # When a worker has crashed that has done nothing since.
         self.crashes: dict[TopicPartition, Exception] = {}
         self._kind = kind
@@ -80,7 +80,7 @@ class Crew:
         for partition in partitions:
             if partition in self.actors or self._is_over:
                 continue
-            self.storing.ledger.add(partition)
+            self.storing.add(partition)
             self.actors[partition] = Actor(
                 partition,
                 kind=self._kind,
@@ -96,18 +96,32 @@ class Crew:
         """Partitions go: finish, commit, and tear down."""
         gone = [self.actors.pop(one) for one in partitions if one in self.actors]
         self._leaving.update(gone)
+        if is_lost:
+            for actor in gone:
+                self._lose(actor)
+            return
         try:
-            await asyncio.gather(*(actor.finish(0 if is_lost else seconds) for actor in gone))
-            if gone and not is_lost:
+            await asyncio.gather(*(actor.finish(seconds) for actor in gone))
+            if gone:
                 await self.storing.at_last([actor.partition for actor in gone])
         finally:
             for actor in gone:
                 self._forget(actor.partition)
-        if is_lost:
-            for actor in gone:
-                actor.let_be()
-        else:
-            await asyncio.gather(*(actor.release(seconds) for actor in gone))
+        await asyncio.gather(*(actor.release(seconds) for actor in gone))
+
+    def renew(self, partition: TopicPartition) -> None:
+        """A partition has another log: have another worker for it."""
+        _log.warning("%s: its log was made again, or cut: a new worker begins", partition)
+        self.feed.resume(partition)
+        actor = self.actors.pop(partition, None)
+        if actor is not None:  # else it is going anyway
+            self._leaving.add(actor)
+            self._lose(actor)
+            self.hire([partition])
+
+    def _lose(self, actor: Actor) -> None:
+        actor.let_be()
+        self._forget(actor.partition)
 
     def _forget(self, partition: TopicPartition) -> None:
         self.storing.ledger.remove(partition)
@@ -158,6 +172,9 @@ class Crew:
 
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """Go on behind what cannot be read."""
+        if self.feed.is_elsewhere(partition):
+            self.renew(partition)
+            return
         with contextlib.suppress(StateError):  # the partition is gone
             self._consumer.seek(partition, offset)
 
@@ -181,12 +198,16 @@ class Crew:
         try:
             self.feed.hold(partition)
             await self.storing.at_last([partition])
-            if not actor.is_ending:
-                actor.mailbox.drop_data()
-                self.feed.go_back(partition)
+            if actor.is_ending:
+                return False
+            if self.feed.is_elsewhere(partition):
+                self.renew(partition)
+                return False
+            actor.mailbox.drop_data()
+            self.feed.go_back(partition)
         except StateError:  # the partition is gone, which the crew is about to hear
             return False
-        return not actor.is_ending
+        return True
 
     def _report(self, actor: Actor, callback: str, error: Exception) -> None:
         topic, partition = actor.partition

@@ -8,6 +8,8 @@ Rules:
   workers: it leaves, nothing is asked any more, and it joins again when the callback is through.
 - What the consumer has passed over because nobody is to see it counts as handled when its worker
   has nothing to do.
+- What comes of another log than what came before goes to a new worker (``renew``). So it is looked
+  at which log it is before records are given, and before a partition is told where to go on.
 - A partition may be gone a moment before its worker hears of it: StateError says so then.
 """
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from karrow.config import WorkerConfig
     from karrow.records import Record
     from karrow.workers.actor import Actor
-    from karrow.workers.ledger import Ledger
+    from karrow.workers.storing import Storing
 
 # How long the consumer is asked at once at most; its group hears nothing of it meanwhile.
 POLL = 0.5
@@ -60,6 +62,9 @@ class Workers(Protocol):
     def match(self) -> None:
         """Have a worker for every partition."""
 
+    def renew(self, partition: TopicPartition) -> None:
+        """Have another worker for a partition that has another log."""
+
     def busy(self) -> Iterable[Actor]:
         """Those that may be in a callback, also those that have no partition any more."""
 
@@ -71,14 +76,15 @@ class Feed:
         self,
         config: WorkerConfig,
         consumer: AsyncConsumer,
-        ledger: Ledger,
+        storing: Storing,
         workers: Workers,
         *,
         in_batches: bool,
     ) -> None:
         self._config = config
         self._consumer = consumer
-        self._ledger = ledger
+        self._storing = storing
+        self._ledger = storing.ledger
         self._workers = workers
         self._in_batches = in_batches
         self._poll_time = min(POLL, POLL_SHARE * config.max_poll_interval)
@@ -136,42 +142,68 @@ class Feed:
     ) -> None:
         if partition not in self._workers.actors:
             self._workers.match()
-        actor = self._workers.actors.get(partition)
-        if actor is None:  # it was given back this moment
+        actor = self._worker_for(partition, first)
+        if actor is None:
             return
         self._ledger.given(partition, first)
-        position = self._position(partition)
+        position, epoch = self._place(partition)
         next_offset = last + 1 if position is None else max(last + 1, position)
+        self._ledger.reached(partition, next_offset, epoch)
         actor.mailbox.give(Batch(data, count, next_offset))
         if actor.mailbox.is_full:
             self._pause(partition)
 
     def _give_damage(self, error: CorruptRecordError) -> None:
         partition = TopicPartition(error.context["topic"], error.context["partition"])
-        actor = self._workers.actors.get(partition)
+        position, _ = self._place(partition)
+        actor = self._worker_for(partition, position)
         if actor is None:
             return
-        position = self._position(partition)
         if position is not None:
             self._ledger.given(partition, position)
         actor.mailbox.give(Damage(error))
 
-    def _position(self, partition: TopicPartition) -> int | None:
-        try:
-            return self._consumer.position(partition)
-        except StateError:
+    def _worker_for(self, partition: TopicPartition, offset: int | None) -> Actor | None:
+        """Who is given what begins at an offset; None if the partition went back this moment."""
+        if partition not in self._workers.actors:
             return None
+        if self._storing.has_another_log(partition, offset):
+            self._workers.renew(partition)
+        return self._workers.actors.get(partition)
+
+    def is_elsewhere(self, partition: TopicPartition) -> bool:
+        """Whether the consumer stands in another log than that of what its worker was given."""
+        position, _ = self._place(partition)
+        return self._storing.has_another_log(partition, position)
+
+    def _place(self, partition: TopicPartition) -> tuple[int | None, int | None]:
+        """The offset that comes next, and the leader's epoch of the one before."""
+        engine = self._consumer.engine
+        with engine.lock:
+            engine.settle()
+            if partition not in engine.positions:
+                return None, None
+            cursor = engine.positions[partition]
+            return cursor.position, cursor.position_epoch
 
     def _pass_over(self) -> None:
         now = time.monotonic()
         if now < self._pass_at:
             return
         self._pass_at = now + PASSING
-        for partition, actor in self._workers.actors.items():
+        for partition, actor in list(self._workers.actors.items()):
             if actor.is_clear:
-                position = self._position(partition)
-                if position is not None:
-                    self._ledger.done(partition, position)
+                self._pass_over_in(partition)
+
+    def _pass_over_in(self, partition: TopicPartition) -> None:
+        position, epoch = self._place(partition)
+        if position is None:
+            return
+        if self.is_elsewhere(partition):
+            self._workers.renew(partition)
+        else:
+            self._ledger.reached(partition, position, epoch)
+            self._ledger.done(partition, position)
 
     # ---- back-pressure
 
@@ -207,7 +239,7 @@ class Feed:
 
         Raises StateError if it is gone.
         """
-        place = self._ledger.place(partition)
+        place = self._ledger.go_back(partition)
         if place is not None:
             self._consumer.seek(partition, place)
         interval = self._config.fetch_interval

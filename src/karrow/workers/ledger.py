@@ -3,6 +3,11 @@
 Rules:
 - An offset is the next to be read. It is *done* when everything before it was handled, *stored*
   when a commit of it has succeeded. Neither ever goes back while its partition is here.
+- All that is noted of a partition holds for one log. A topic that was deleted and made again has
+  another one, and so has a partition that was cut: what comes is then before what was reached.
+  Offsets of the one mean nothing in the other, so it is removed and added again.
+- An offset is stored with the leader's epoch of the last that was reached. That may be a newer one
+  than its own, which does no harm: whoever cuts the log begins one that is newer still.
 - A worker that crashed goes on at what is done, once that is stored; if it cannot be stored, at
   what is stored; if nothing is, at the first offset that the partition's workers were given.
 - A partition that comes back after it was given away begins anew.
@@ -20,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Entry:
+    log: int | None
     first: int | None = None
+    reached: int | None = None
+    epoch: int | None = None
     done: int | None = None
     stored: int | None = None
     waiting: int = 0
@@ -32,9 +40,9 @@ class Ledger:
     def __init__(self) -> None:
         self._entries: dict[TopicPartition, _Entry] = {}
 
-    def add(self, partition: TopicPartition) -> None:
-        """A partition has come."""
-        self._entries[partition] = _Entry()
+    def add(self, partition: TopicPartition, log: int | None = None) -> None:
+        """A partition has come; ``log`` stands for what it is at the moment."""
+        self._entries[partition] = _Entry(log)
 
     def remove(self, partition: TopicPartition) -> None:
         """A partition is gone."""
@@ -45,6 +53,30 @@ class Ledger:
         entry = self._entries[partition]
         if entry.first is None:
             entry.first = offset
+
+    def reached(self, partition: TopicPartition, offset: int, epoch: int | None) -> None:
+        """Everything before an offset was given or passed over; ``epoch`` is that of the last."""
+        entry = self._entries[partition]
+        entry.reached = offset
+        if epoch is not None:
+            entry.epoch = epoch
+
+    def is_of(self, partition: TopicPartition, log: int | None) -> bool:
+        """Whether this is the log that is known here."""
+        entry = self._entries.get(partition)
+        return entry is None or entry.log == log
+
+    def is_before(self, partition: TopicPartition, offset: int | None) -> bool:
+        """Whether an offset that comes next is before what was reached: the log was cut."""
+        entry = self._entries.get(partition)
+        if entry is None or entry.reached is None:
+            return False
+        return offset is not None and offset < entry.reached
+
+    def epoch(self, partition: TopicPartition) -> int | None:
+        """The leader's epoch that goes with what is done; None where there is none."""
+        entry = self._entries.get(partition)
+        return None if entry is None else entry.epoch
 
     def done(self, partition: TopicPartition, offset: int, count: int = 0) -> None:
         """Everything before an offset is handled, ``count`` records more than before."""
@@ -85,7 +117,8 @@ class Ledger:
         """How many handled records wait for a commit."""
         return sum(entry.waiting for entry in self._entries.values())
 
-    def place(self, partition: TopicPartition) -> int | None:
-        """Where a new worker goes on; None where the consumer stands."""
+    def go_back(self, partition: TopicPartition) -> int | None:
+        """Where a new worker goes on, which it is given next; None where the consumer stands."""
         entry = self._entries[partition]
-        return entry.first if entry.stored is None else entry.stored
+        entry.reached = entry.first if entry.stored is None else entry.stored
+        return entry.reached

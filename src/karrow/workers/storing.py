@@ -4,6 +4,7 @@ Rules:
 - One commit at a time, of everything that is done by then; who waits for an offset that went along
   with another's has what it wants.
 - A commit that fails is made again with the next one. Only what will not pass ends the group.
+- What was done in a log that is there no more is not stored in the one that has taken its place.
 - Without a group nothing is stored, and what is done counts as stored.
 """
 
@@ -15,7 +16,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from karrow.errors import KarrowError
+from karrow.errors import CommitFailed, KarrowError
+from karrow.types import CommittedOffset
 from karrow.workers.ending import ending_for, is_final
 from karrow.workers.ledger import Ledger
 
@@ -51,6 +53,23 @@ class Storing:
         self._turn = asyncio.Lock()
         self._much = asyncio.Event()
 
+    def add(self, partition: TopicPartition) -> None:
+        """A partition has come."""
+        self.ledger.add(partition, self._log(partition))
+
+    def has_another_log(self, partition: TopicPartition, offset: int | None) -> bool:
+        """Whether an offset that comes next is of another log than what is known here."""
+        return not self._is_here(partition) or self.ledger.is_before(partition, offset)
+
+    def _is_here(self, partition: TopicPartition) -> bool:
+        log = self._log(partition)  # one that is not assigned is the consumer's to refuse
+        return log is None or self.ledger.is_of(partition, log)
+
+    def _log(self, partition: TopicPartition) -> int | None:
+        engine = self._consumer.engine
+        with engine.lock:
+            return engine.positions.assignments([partition]).get(partition)
+
     def done(self, partition: TopicPartition, offset: int, count: int) -> None:
         """Everything before an offset is handled."""
         self.ledger.done(partition, offset, count)
@@ -68,12 +87,18 @@ class Storing:
                 await self.store()
 
     async def until(self, actor: Actor, offset: int) -> None:
-        """Store an offset, however often that has to be tried, unless its worker is ending."""
+        """Store an offset, however often that has to be tried, unless its worker is ending.
+
+        Nor if its log is gone: there is nothing left to be stored then.
+        """
         pause = FIRST_PAUSE
-        while not self.ledger.is_stored(actor.partition, offset) and not actor.is_gone:
+        partition = actor.partition
+        while not (self.ledger.is_stored(partition, offset) or actor.is_gone):
             with contextlib.suppress(KarrowError):
-                await self.store([actor.partition])
+                await self.store([partition])
                 continue
+            if not self._is_here(partition):
+                return
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -88,16 +113,25 @@ class Storing:
         return True
 
     async def store(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Store what is done, of all partitions or of these."""
+        """Store what is done, of all partitions or of these; raises CommitFailed."""
         async with self._turn:
-            offsets = self.ledger.due(partitions)
+            due = self.ledger.due(partitions)
+            offsets = {one: offset for one, offset in due.items() if self._is_here(one)}
             if offsets and self._config.group is not None:
                 await self._commit(offsets)
             self.ledger.stored(offsets)
+        if len(offsets) < len(due):
+            raise CommitFailed(
+                "the topic was deleted and made again: what was done is of the old one",
+                group=self._config.group,
+            )
 
     async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        stored = {
+            one: CommittedOffset(offset, self.ledger.epoch(one)) for one, offset in offsets.items()
+        }
         try:
-            await self._consumer.commit({one: offset for one, offset in offsets.items()})  # noqa: C416 - for other keys' types
+            await self._consumer.commit({one: offset for one, offset in stored.items()})  # noqa: C416 - for other keys' types
         except KarrowError as error:
             self.trouble = error
             if is_final(error):

@@ -21,7 +21,7 @@ def ledger() -> Ledger:
 def test_nothing_is_due_at_first(ledger: Ledger) -> None:
     assert ledger.due() == {}
     assert ledger.waiting == 0
-    assert ledger.place(A) is None
+    assert ledger.go_back(A) is None
 
 
 def test_what_is_done_is_due_until_it_is_stored(ledger: Ledger) -> None:
@@ -51,18 +51,18 @@ def test_nothing_goes_back(ledger: Ledger) -> None:
     ledger.stored({A: 5})
     ledger.stored({A: 4})
     assert ledger.due() == {}
-    assert ledger.place(A) == 5
+    assert ledger.go_back(A) == 5
     assert ledger.waiting == 0
 
 
 def test_place_is_what_is_stored_else_where_it_began(ledger: Ledger) -> None:
     ledger.given(A, 10)
     ledger.given(A, 12)
-    assert ledger.place(A) == 10
+    assert ledger.go_back(A) == 10
     ledger.done(A, 12, 2)
-    assert ledger.place(A) == 10
+    assert ledger.go_back(A) == 10
     ledger.stored(ledger.due())
-    assert ledger.place(A) == 12
+    assert ledger.go_back(A) == 12
 
 
 def test_partition_that_comes_back_begins_anew(ledger: Ledger) -> None:
@@ -75,4 +75,38 @@ def test_partition_that_comes_back_begins_anew(ledger: Ledger) -> None:
     assert not ledger.is_stored(A, 1)
     ledger.add(A)
     assert ledger.due() == {}
-    assert ledger.place(A) is None
+    assert ledger.go_back(A) is None
+
+
+def test_what_comes_is_behind_what_was_reached_unless_the_log_was_cut(ledger: Ledger) -> None:
+    assert not ledger.is_before(A, 0)
+    ledger.given(A, 10)
+    ledger.reached(A, 15, None)
+    assert not ledger.is_before(A, 15)
+    assert not ledger.is_before(A, None)
+    assert ledger.is_before(A, 14)
+
+
+def test_worker_that_goes_back_is_given_what_was_reached_before(ledger: Ledger) -> None:
+    ledger.given(A, 10)
+    ledger.reached(A, 15, None)
+    assert ledger.go_back(A) == 10
+    assert not ledger.is_before(A, 10)
+    assert ledger.is_before(A, 9)
+
+
+def test_epoch_is_the_last_that_was_known(ledger: Ledger) -> None:
+    assert ledger.epoch(A) is None
+    ledger.reached(A, 5, 3)
+    ledger.reached(A, 6, None)
+    assert ledger.epoch(A) == 3
+    ledger.remove(A)
+    assert ledger.epoch(A) is None
+
+
+def test_log_is_that_of_the_partition_when_it_came(ledger: Ledger) -> None:
+    ledger.add(A, 7)
+    assert ledger.is_of(A, 7)
+    assert not ledger.is_of(A, 8)
+    ledger.remove(A)
+    assert ledger.is_of(A, 8)
