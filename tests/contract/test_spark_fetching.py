@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -31,7 +32,10 @@ OFFSET_NOT_AVAILABLE = 78
 NAMES_FOLLOWER = {"preferred_read_replica": FOLLOWER}
 
 
-async def _read(leader: Replica, others: tuple[Replica, ...], end: int) -> list[int]:
+@asynccontextmanager
+async def fetching_of(
+    leader: Replica, others: tuple[Replica, ...], end: int
+) -> AsyncIterator[Fetching]:
     async with AsyncExitStack() as stack:
         brokers = [await stack.enter_async_context(one) for one in (leader, *others)]
         for one in brokers:
@@ -45,7 +49,11 @@ async def _read(leader: Replica, others: tuple[Replica, ...], end: int) -> list[
             api_timeout=1.0,
         )
         client = await stack.enter_async_context(AsyncClient(config=config))
-        fetching = Fetching(config, client.cluster, TopicPartition(TOPIC, 0), end)
+        yield Fetching(config, client.cluster, TopicPartition(TOPIC, 0), end)
+
+
+async def _read(leader: Replica, others: tuple[Replica, ...], end: int) -> list[int]:
+    async with fetching_of(leader, others, end) as fetching:
         found: list[int] = []
         position = 0
         while position < end:
@@ -87,6 +95,47 @@ def test_a_replica_that_refuses_gives_way_to_the_leader(error: int) -> None:
     follower.says = {"error_code": error}
     assert read(leader, follower) == list(range(END))
     assert len(follower.offsets) == 1
+
+
+def faithful(leader: Replica) -> None:
+    """Have a leader name the follower whenever there is a rack, as Kafka's do."""
+
+    def fetch(request: wire.Request) -> Answer:
+        before = leader.says
+        leader.says = NAMES_FOLLOWER if request.body.rack_id else before
+        answer = leader.fetch(request)
+        leader.says = before
+        return answer
+
+    leader.handlers["Fetch"] = fetch
+
+
+def test_a_leader_that_always_names_a_replica_is_asked_itself() -> None:
+    leader, follower = Replica(LEADER), Replica(FOLLOWER)
+    faithful(leader)
+    leader.says = {"high_watermark": 100}
+    follower.says = {"high_watermark": 100}  # compaction has left nothing
+    assert read(leader, follower, end=100) == []
+
+
+def test_a_log_that_is_too_short_although_a_replica_is_nearer() -> None:
+    leader, follower = Replica(LEADER), Replica(FOLLOWER)
+    faithful(leader)
+    ending(leader, END)
+    with pytest.raises(ShortLog, match=f"it ends at {END}"):
+        read(leader, follower, end=END + 3)
+    assert set(range(END)) <= set(follower.offsets)
+
+
+def test_sizes_are_known_although_a_replica_is_nearer() -> None:
+    leader, follower = Replica(LEADER), Replica(FOLLOWER)
+    faithful(leader)
+
+    async def sampled() -> float:
+        async with fetching_of(leader, (follower,), END) as fetching:
+            return await fetching.sample(0)
+
+    assert asyncio.run(asyncio.wait_for(sampled(), 20)) > 0
 
 
 def test_a_replica_that_nobody_knows() -> None:

@@ -15,7 +15,7 @@ Rules:
 - Retriable errors, leaders that move among them, are retried as in every call. Without any progress
   for the time of a call, the range fails.
 - A replica that is nearer (KIP-392) is asked while it answers with data; whatever else it says, the
-  leader is asked.
+  leader is asked, without a rack: else it would only name the replica again.
 - An offset that is gone is the caller's to decide: see loss.py.
 """
 
@@ -96,6 +96,7 @@ class Fetching(Calls):
         self.partition = partition
         self.end = end
         self._topic_id_then = topic_id
+        self._rack = config.rack or ""
         self._replica: int | None = None
         self._level = isolation_level(config.isolation)
         self._bytes_per_offset: float | None = None
@@ -164,24 +165,37 @@ class Fetching(Calls):
 
     async def sample(self, offset: int) -> float:
         """About how many bytes an offset takes, by the first batches behind one; 0 if unknown."""
+        leader = Node.leader(*self.partition)
         try:
-            answer = await self._fetched(offset, SAMPLE_BYTES)
+            answer = await self._call_fetch(offset, SAMPLE_BYTES, leader, rack="")
         except (OffsetOutOfRange, UnknownTopicOrPartition):
             return 0.0  # whoever plans the range says what is lost
         self._measure(answer)
         return self._bytes_per_offset or 0.0
 
     async def _fetched(self, offset: int, size: int) -> Answer:
+        leader = Node.leader(*self.partition)
+        if self._replica is None:
+            answer = await self._call_fetch(offset, size, leader, self._rack)
+            if answer.is_from_leader or answer.data is not None:
+                return answer
+        nearer = await self._from_replica(offset, size)
+        return nearer or await self._call_fetch(offset, size, leader, rack="")
+
+    async def _from_replica(self, offset: int, size: int) -> Answer | None:
+        """What the replica has that the leader has named; None where that is nothing."""
         replica, self._replica = self._replica, None
         if replica is not None:
             with contextlib.suppress(KarrowError):
-                answer = await self._call_fetch(offset, size, Node.id(replica), retries=0)
-                self._replica = None if answer.data is None else replica
-                return answer._replace(is_from_leader=False)
-        return await self._call_fetch(offset, size, Node.leader(*self.partition))
+                to = Node.id(replica)
+                answer = await self._call_fetch(offset, size, to, self._rack, retries=0)
+                if answer.data is not None:
+                    self._replica = replica
+                    return answer._replace(is_from_leader=False)
+        return None
 
     async def _call_fetch(
-        self, offset: int, size: int, to: Node, *, retries: int | None = None
+        self, offset: int, size: int, to: Node, rack: str, *, retries: int | None = None
     ) -> Answer:
         topic, partition = self.partition
 
@@ -196,7 +210,7 @@ class Fetching(Calls):
                 "max_bytes": size,
                 "isolation_level": self._level,
                 "topics": [{**entry, "partitions": [part]}],
-                "rack_id": self._config.rack or "",
+                "rack_id": rack,
             }
 
         request = Request(
