@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from tests.membership import (
     GROUP,
     TOPIC,
     Clock,
+    EmbeddedGroup,
     Pair,
     Reader,
     group,
@@ -523,6 +526,134 @@ def test_a_refused_commit_counts_only_in_its_generation() -> None:
             assert not member.has_session
             await until(settled((member, reader)))
             assert reader.heard("lost") == [parts(0, 1, 2, 3)]
+
+    run(main())
+
+
+@contextlib.asynccontextmanager
+async def held_join(g: EmbeddedGroup) -> AsyncIterator[Pair]:
+    """A cooperative member that owns partitions, and whose join another one holds up."""
+    first = await g.join()
+    await until(settled(first))
+    second = await g.join()
+    await until(lambda: len(g.owners) == 4 and settled(first, second)())
+    gate = second[1].gate = asyncio.Event()
+    second[1].topics = frozenset({"other"})
+    try:
+        second[0].rejoin("it gives up everything, and takes its time")
+        await until(lambda: second[0]._telling)
+        first[0].rejoin("to see")
+        await until(lambda: first[0].state is MemberState.JOINING)
+        yield first
+    finally:
+        gate.set()
+
+
+def test_who_keeps_partitions_is_heard_of_while_its_join_is_held() -> None:
+    async def main() -> None:
+        async with (
+            group(assignors="cooperative-sticky") as g,
+            held_join(g) as (member, reader),
+        ):
+            had = reader.owned()
+            for _ in range(3):
+                heard_at = member._heard_at
+                await until(lambda before=heard_at: member._heard_at > before)  # type: ignore[misc]
+            assert member.state is MemberState.JOINING
+            assert member.session_ends == pytest.approx(member._heard_at + 10.0)
+            assert reader.owned() == had
+            assert not reader.heard("lost")
+
+    run(main())
+
+
+def test_who_is_dropped_during_a_join_that_keeps_partitions_loses_them_and_begins_anew() -> None:
+    async def main() -> None:
+        async with (
+            group(assignors="cooperative-sticky") as g,
+            held_join(g) as (member, reader),
+        ):
+            old, had = member.member_id, reader.owned()
+            g.broker.fail("Heartbeat", "UNKNOWN_MEMBER_ID", times=2)
+            await until(lambda: reader.heard("lost"))
+            assert reader.heard("lost") == [had]
+            assert not member.has_session
+            await until(lambda: member.member_id not in ("", old))
+
+    run(main())
+
+
+@pytest.mark.parametrize("error", [errors.UnknownMemberId(), errors.FencedInstanceId()])
+def test_a_refused_commit_counts_during_a_join(error: errors.KarrowError) -> None:
+    async def main() -> None:
+        async with (
+            group(assignors="cooperative-sticky") as g,
+            held_join(g) as (member, reader),
+        ):
+            had = reader.owned()
+            member.refused(errors.IllegalGeneration(), member.metadata())  # it may just have ended
+            member.refused(error, GroupMetadata(GROUP, member.generation, "other"))
+            assert reader.owned() == had
+            member.refused(error, member.metadata())
+            assert not reader.owned()
+            assert not member.has_session
+            joins = len(g.sent("JoinGroup"))
+            is_over = isinstance(error, errors.FencedInstanceId)
+            await until(lambda: reader.errors if is_over else len(g.sent("JoinGroup")) > joins)
+
+    run(main())
+
+
+def test_a_join_whose_answer_is_lost_costs_what_was_kept_after_a_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        async with group(assignors="cooperative-sticky") as g:
+            clock = Clock()
+            monkeypatch.setattr(module, "time", clock)
+            member, reader = await g.join()
+            await until(settled((member, reader)))
+            generation = member.generation
+            g.broker.drop("JoinGroup", when="after")
+            member.rejoin("to see")
+            beats = len(g.sent("Heartbeat"))
+            # The broker is in the next generation; that alone does not say that others own it.
+            await until(lambda: len(g.sent("Heartbeat")) > beats + 3)
+            assert member.state is MemberState.JOINING
+            assert member.generation == generation
+            assert reader.owned() == parts(0, 1, 2, 3)
+            clock.ahead = 10.5
+            assert not member.has_session
+            await until(lambda: reader.heard("lost"))
+            await until(settled((member, reader)))
+            assert not reader.heard("revoked")
+
+    run(main())
+
+
+def test_a_join_that_is_answered_after_the_session_costs_what_was_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that was stopped finds the answer, and knows nothing of what came after it."""
+    join = Membership._join_group
+    clock = Clock()
+
+    async def stopped(*wish: Any) -> Any:
+        answer = await join(*wish)
+        clock.ahead += 10.5
+        return answer
+
+    async def main() -> None:
+        async with group(assignors="cooperative-sticky") as g:
+            monkeypatch.setattr(module, "time", clock)
+            member, reader = await g.join()
+            await until(settled((member, reader)))
+            with monkeypatch.context() as patch:
+                patch.setattr(Membership, "_join_group", stopped)
+                member.rejoin("to see")
+                await until(lambda: reader.heard("lost"))
+            await until(settled((member, reader)))
+            assert [what for what, _ in reader.news][:3] == ["assigned", "lost", "assigned"]
 
     run(main())
 

@@ -12,14 +12,15 @@ States and what moves a member between them:
 
     UNJOINED, STABLE -> JOINING           a reason to join, and what has to be given up is given up
     JOINING -> SYNCING -> STABLE          the broker answers
-    JOINING, SYNCING -> UNJOINED          it refuses, or cannot be reached; then a pause
+    JOINING, SYNCING -> UNJOINED          it refuses, or cannot be reached, or the member was
+                                          dropped meanwhile; then a pause
     SYNCING, STABLE -> UNJOINED           the member was dropped, or was silent or idle for too long
     any -> LEAVING -> LEFT                ``leave`` or ``close``
     any -> FAILED                         a refusal for good, or a fault of ours or of the owner's
 
 Rules:
 - One task goes through the rounds. Beside it another one sends heartbeats for as long as the member
-  is one, also while the owner takes its time.
+  is one, also while the owner takes its time, and while it joins with partitions that it keeps.
 - What is given up is ``revoking``, once and while the member still may commit. What may be others'
   already is ``lost``, at once, but for what the owner is being told about at this moment: of that,
   what it still owns is lost when it is through.
@@ -44,7 +45,7 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
 
 # The broker's words for: you are no member, or not in this generation.
 DROPPED = (UnknownMemberId, IllegalGeneration, FencedMemberEpoch, GroupIdNotFound)
+# What it means by them also to somebody on the way in, whose last generation may just have ended.
+GONE = (UnknownMemberId, FencedInstanceId)
 JOIN_PAUSE = 1.0
 LONGEST_JOIN_PAUSE = 10.0
 # How long a farewell may take; a group does without it after the session.
@@ -129,6 +132,9 @@ class MemberState(StrEnum):
     LEAVING = "leaving"
     LEFT = "left"
     FAILED = "failed"
+
+
+OUT = (MemberState.LEAVING, MemberState.LEFT, MemberState.FAILED)
 
 
 class AnyMembership(CoordinatorCalls, ABC):
@@ -199,8 +205,6 @@ class AnyMembership(CoordinatorCalls, ABC):
         """Until when they are, unless the broker hears of it before; from any thread."""
         if self.generation < 0:
             return -inf
-        if self.state is MemberState.JOINING:
-            return inf
         return self._now() + self._session_left()
 
     def metadata(self) -> GroupMetadata:
@@ -244,11 +248,12 @@ class AnyMembership(CoordinatorCalls, ABC):
 
         True means that it may be made again in a moment, as who ``metadata`` names then.
         """
-        if self.state is not MemberState.STABLE or asked_as != self.metadata():
+        if self.state in OUT or asked_as != self.metadata():
             return False
-        if isinstance(error, RebalanceInProgress):
+        is_stable = self.state is MemberState.STABLE
+        if isinstance(error, RebalanceInProgress) and is_stable:
             self.rejoin("a commit met a rebalance")
-        elif isinstance(error, (*DROPPED, FencedInstanceId)):
+        elif isinstance(error, (*DROPPED, FencedInstanceId) if is_stable else GONE):
             self._refuse(error)
         return False
 
@@ -351,8 +356,7 @@ class AnyMembership(CoordinatorCalls, ABC):
         while True:
             await self._until_due(pause)
             if self._session_left() <= 0:
-                text = f"no heartbeat was answered for {self._config.session_timeout} s"
-                self._refuse(RequestTimeout(text, api="Heartbeat", group=self.group))
+                self._refuse(self._silence())
                 return
             if self._is_overdue():
                 self._is_idle = True
@@ -371,6 +375,10 @@ class AnyMembership(CoordinatorCalls, ABC):
                 pause = 0.0  # the session is over
             else:
                 pause, failures, self.trouble = self._interval, 0, self._lack
+
+    def _silence(self) -> KarrowError:
+        text = f"no heartbeat was answered for {self._config.session_timeout} s"
+        return RequestTimeout(text, api="Heartbeat", group=self.group)
 
     async def _until_due(self, pause: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -491,18 +499,18 @@ class AnyMembership(CoordinatorCalls, ABC):
         telling = asyncio.create_task(news, name=f"karrow owner in {self.group}")
         self._telling = telling
         telling.add_done_callback(self._is_told)
-        await self._unless_idle(telling)
+        await self._wait(telling, unless=lambda: self._is_idle)
         if telling.done():
             telling.result()
 
-    async def _unless_idle(self, telling: asyncio.Task[None]) -> None:
+    async def _wait(self, task: asyncio.Task[Any], *, unless: Callable[[], bool]) -> None:
         """Wait for a task; what else has woken the member meanwhile is still to be looked at."""
         was_woken = False
-        while not (telling.done() or self._is_idle):
+        while not (task.done() or unless()):
             self._wake.clear()
             waking = asyncio.create_task(self._wake.wait())
             try:
-                await asyncio.wait({telling, waking}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({task, waking}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 waking.cancel()
             was_woken |= waking.done()

@@ -6,11 +6,15 @@ joined.
 Rules:
 - From a join's answer to the next join heartbeats are sent, also while the assignment is awaited.
   The leader has another task that watches its topics.
+- While a join is held the broker does not count the session. But nobody knows that it is held: it
+  may not have got there, or its answer may be lost, and the partitions be others' after a session.
+  So who keeps some is heard of meanwhile as what it was. REBALANCE_IN_PROGRESS is as good as yes.
+  ILLEGAL_GENERATION says only that the join's answer is on its way, or was: the session counts on.
+  Who is not known any more, or has no session, has lost everything, and begins the join anew.
 - A member is cooperative (KIP-429) only if all its assignors are: the group may choose any of them,
   and an eager one hands out what members have not given up. An eager member gives up everything
   before it joins; a cooperative one only what it does not subscribe to any more, and after the
   sync what the assignment takes away. Then it joins again at once, and others can have it.
-- While a join is held the broker does not count the session.
 - A static member (KIP-345) never leaves by itself: its place is kept for as long as its session.
 - The id that a broker gives to a new member (KIP-394) is kept until a broker does not know it.
 """
@@ -26,7 +30,7 @@ from karrow.aio.groups.assignment import Assignment, Assignor, Remembering
 from karrow.aio.groups.assignors import assignor
 from karrow.aio.groups.coordinator import ClassicCalls, IdGiven
 from karrow.aio.groups.leader import Census, agreed, handed, offered, received, understood
-from karrow.aio.groups.member import AnyMembership, MemberState, Owner
+from karrow.aio.groups.member import GONE, AnyMembership, MemberState, Owner
 from karrow.errors import KarrowError, RebalanceInProgress
 from karrow.net.sharing import cancelled
 
@@ -97,8 +101,13 @@ class Membership(AnyMembership, ClassicCalls):
 
     async def _enter(self) -> None:
         """Join and sync."""
-        joined = await self._join()
-        self._heard_at = self._now()
+        sent_at = self._now()
+        joined = await self._unless_refused(self._join())
+        self._heard_at = max(self._heard_at, sent_at)
+        if self._session_left() <= 0:  # its answer may have lain here for long
+            self._drop(self._owner.owned(), "a join was answered after the session")
+        if not self._owner.owned():
+            self._heard_at = self._now()
         self.state = MemberState.SYNCING
         self.member_id, self.generation = joined.member_id, joined.generation
         self.protocol, self.leader_id = joined.protocol, joined.leader_id
@@ -106,12 +115,28 @@ class Membership(AnyMembership, ClassicCalls):
         with self._span("sync", generation=joined.generation):
             assignments = await self._divide(joined) if joined.is_leader else {}
             data = await self._sync_group(joined, assignments)
-        if self._refusal is not None:
-            error, self._refusal = self._refusal, None
-            raise error
+        self._raise_refusal()
         self._assignment = received(data)
         self.state = MemberState.STABLE
         self.trouble = None
+
+    async def _unless_refused(self, join: Coroutine[Any, Any, JoinedGroup]) -> JoinedGroup:
+        """Join, unless it turns out meanwhile that the member was dropped."""
+        joining = asyncio.create_task(join, name=f"karrow join of {self.group}")
+        if self.generation >= 0 and self._owner.owned():
+            self._run_beside("heartbeats", self._beat_meanwhile())
+        try:
+            await self._wait(joining, unless=lambda: self._refusal is not None)
+        finally:
+            await self._stop_beside()
+            await cancelled(joining)
+        self._raise_refusal()
+        return joining.result()
+
+    def _raise_refusal(self) -> None:
+        error, self._refusal = self._refusal, None
+        if error is not None:
+            raise error
 
     async def _stay(self) -> None:
         await self._take(self._assignment)
@@ -193,6 +218,19 @@ class Membership(AnyMembership, ClassicCalls):
         except RebalanceInProgress:
             if was_stable:
                 self.rejoin("the group is rebalancing")
+
+    async def _beat_meanwhile(self) -> None:
+        """Heartbeats during a join, until the member is not known any more or has no session."""
+        while (left := self._session_left()) > 0:
+            await asyncio.sleep(min(self._interval, left))
+            try:
+                await self._beat_once()
+            except GONE as error:
+                self._refuse(error)
+                return
+            except (KarrowError, TimeoutError):
+                continue  # what it means, the join tells, or else the session's end
+        self._refuse(self._silence())
 
     async def _watch(self, census: Census) -> None:
         """The leader's part: join again when topics come, go, or grow."""
