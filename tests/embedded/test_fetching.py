@@ -329,6 +329,66 @@ def test_a_batch_beyond_every_limit_is_read(broker: Broker) -> None:
         assert read(consumer, 2) == [0, 1]
 
 
+# ---- what is not there
+
+
+MISSING = {
+    "a topic": [("nothere", 0)],
+    "a topic at an offset": {("nothere", 0): 0},
+    "a partition": [(TOPIC, 7)],
+    "a partition at an offset": {(TOPIC, 7): 0},
+}
+
+
+@pytest.mark.parametrize("what", list(MISSING.values()), ids=list(MISSING))
+@pytest.mark.parametrize("group", [None, "group"])
+def test_what_is_assigned_by_hand_and_missing_is_raised_once_and_read_when_it_comes(
+    broker: Broker, what: Any, group: str | None
+) -> None:
+    ((topic, number),) = what
+    with karrow.Consumer(broker.bootstrap, group=group, **QUICK) as consumer:
+        consumer.assign(what)
+        with pytest.raises(errors.UnknownTopicOrPartition, match=topic) as caught:
+            consumer.poll(TIMEOUT)
+        assert {"topic": topic, "partition": number}.items() <= caught.value.context.items()
+        assert consumer.poll(0.5) == []  # it was raised once
+        health = consumer.health()
+        assert health.state is HealthState.DEGRADED
+        assert f"{topic}-{number}" in health.reason
+        with karrow.Admin(broker.bootstrap) as admin:
+            if topic == TOPIC:
+                admin.create_partitions({TOPIC: 8})
+            else:
+                admin.create_topic(topic, partitions=1)
+        with karrow.Client(broker.bootstrap) as client:
+            client.produce(topic, [b"came"], partition=number)
+        assert read(consumer, 1) == [0]
+        assert consumer.health().is_ok
+
+
+def test_what_is_missing_for_a_moment_is_not_raised(broker: Broker) -> None:
+    fill(broker, 1)
+    broker.fail("Metadata", "UNKNOWN_TOPIC_OR_PARTITION", topic=TOPIC, times=3)
+    with reader(broker) as consumer:
+        consumer.seek((TOPIC, 0), 0)
+        assert read(consumer, 5) == list(range(5))
+
+
+def test_what_is_missing_is_not_looked_for_any_more_when_nobody_wants_it(broker: Broker) -> None:
+    with karrow.Consumer(broker.bootstrap, **QUICK) as consumer:
+        consumer.assign({("nothere", 0): 0})
+        with pytest.raises(errors.UnknownTopicOrPartition):
+            consumer.poll(TIMEOUT)
+        consumer.unassign()
+        time.sleep(0.3)
+        broker.clear_requests()
+        time.sleep(0.5)
+        assert not [seen for seen in broker.requests if seen.api == "Metadata"]
+        consumer.assign({("nothere", 0): 0})
+        with pytest.raises(errors.UnknownTopicOrPartition):  # this is another assignment
+            consumer.poll(TIMEOUT)
+
+
 # ---- what the application has to decide
 
 

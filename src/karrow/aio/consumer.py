@@ -95,6 +95,7 @@ class AsyncConsumer(AwaitedIteration):
                 "the consumer was told to read nothing", hint="name topics, subscribe, or assign"
             )
         self._start()
+        self.engine.is_by_hand = False
         if self.config.group is None:
             self.watch.start(self._subscription, None)
         else:
@@ -198,6 +199,7 @@ class AsyncConsumer(AwaitedIteration):
             self._subscription = subscribed(self.config, ())
         if not self._has_begun:
             self._start()
+        self.engine.is_by_hand = True
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:

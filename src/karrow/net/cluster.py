@@ -177,7 +177,7 @@ class Cluster:
             said = await self._refresh_for(topic, is_known=found is not None)
             found = self.cache.partition(topic, partition)
             if found is None:
-                raise _missing(said, topic, partition)
+                raise missing(said, topic, partition)
         if found.leader is None:
             raise LeaderNotAvailable(topic=topic, partition=partition)
         return found
@@ -200,7 +200,7 @@ class Cluster:
             said = await self._refresh_for(topic, is_known=found is not None, create=create)
             found = self.cache.snapshot.topics.get(topic)
             if found is None or not found.partitions:
-                raise _missing(said, topic, None)
+                raise missing(said, topic, None)
         return found
 
     async def _refresh_for(
@@ -462,7 +462,7 @@ def _question(
     return {"topics": topics, **flag}, bool(everything)
 
 
-def _missing(said: ClusterMetadata, topic: str, partition: int | None) -> KarrowError:
+def missing(said: ClusterMetadata, topic: str, partition: int | None) -> KarrowError:
     """Why something is not in the metadata: an error of its own, or it does not exist."""
     found = said.topics.get(topic)
     if found is not None and found.error is not None:

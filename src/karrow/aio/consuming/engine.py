@@ -5,7 +5,9 @@ Rules:
   application while it takes data. So no data of a partition comes out that was taken away before.
 - What only the application can decide is raised where it asks for data: an offset out of range
   without a policy or with one that raises, a truncated log, a damaged batch, a refusal. Each of
-  them once, but for what ends the consumer, which is raised every time.
+  them once, but for what ends the consumer, which is raised every time. So is a partition that was
+  assigned by hand and does not exist, when it has been missing for a moment: it is still looked
+  for. In a subscription that is told of topics (watch.py).
 - Who asks for more, or commits it, is done with what it was handed. A partition is drained when
   that is so of its data; before that nobody else may have it, unless the application takes too
   long.
@@ -27,6 +29,7 @@ from karrow.aio.consuming.fetcher import Fetcher
 from karrow.aio.consuming.inbox import Inbox
 from karrow.aio.consuming.places import Places
 from karrow.aio.consuming.positions import Fetch, Positions
+from karrow.aio.consuming.watch import PATIENCE
 from karrow.errors import CallbackError, KarrowError, OffsetOutOfRange, StateError
 from karrow.types import OffsetSpec
 
@@ -61,9 +64,12 @@ class Engine:
             on_recreated=self._recreated,
             on_full=self._make_room,
             on_doubt=self._changed_soon,
+            on_missing=self.lacks,
             on_broken=self.broke,
         )
         self.fatal: KarrowError | None = None
+        # Whether the application has chosen the partitions itself.
+        self.is_by_hand = True
         self.lease: Callable[[], float] = _forever
         self.on_poll: Callable[[], object] = _nothing
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -148,6 +154,11 @@ class Engine:
         broken = StateError(f"{what} broke: {type(error).__name__}: {error}")
         broken.__cause__ = error
         self.fail(broken)
+
+    def lacks(self, partition: TopicPartition, error: KarrowError) -> None:
+        """The cluster does not have a partition, once more."""
+        if self.positions.missed(partition) == PATIENCE + 1 and self.is_by_hand:
+            self.inbox.fail(error)
 
     def place_beyond(self, partition: TopicPartition, offset: int) -> OffsetSpec | None:
         """Where a partition goes on that has no such offset; None where that is an error."""

@@ -21,7 +21,8 @@ Rules:
   asked for is damaged; it is raised where it is read, and not asked for again.
 - What a broker says of a partition changes its cursor (positions.py) or, if only the application
   can decide, reaches it through the inbox. Passing trouble is waited for: the leader is asked for
-  again, the partition rests (KIP-580), and nothing is raised.
+  again, the partition rests (KIP-580), and nothing is raised. A partition that the cluster does not
+  have is looked for as long as it is assigned; each time it was not found is told (engine.py).
 - Every task here is owned: one that breaks ends the consumer.
 """
 
@@ -57,8 +58,9 @@ from karrow.errors import (
     UnknownServerError,
     error_for,
 )
+from karrow.net.cluster import missing
 from karrow.net.sharing import cancelled
-from karrow.types import Node, TopicPartition
+from karrow.types import ClusterMetadata, Node, TopicMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -96,6 +98,7 @@ class Fetcher(Calls):
         on_recreated: Callable[[str], object],
         on_full: Callable[[], object],
         on_doubt: Callable[[], object],
+        on_missing: Callable[[TopicPartition, KarrowError], object],
         on_broken: Callable[[str, Exception], object],
     ) -> None:
         super().__init__(config, cluster)
@@ -107,6 +110,7 @@ class Fetcher(Calls):
         self._on_recreated = on_recreated
         self._on_full = on_full
         self._on_doubt = on_doubt
+        self._on_missing = on_missing
         self._on_broken = on_broken
         self._requests = FetchRequests(config, cluster)
         self._level = isolation_level(config.isolation)
@@ -237,10 +241,10 @@ class Fetcher(Calls):
                 else:
                     told = None
                     known = said.topics
-                    lacking = {one for one in asked if not _has_leaders(known.get(one))}
-                    self._stale |= lacking
-                    self._hold_up(lacking, LeaderNotAvailable("nobody leads it at the moment"))
+                    self._stale |= {one for one in asked if not _has_leaders(known.get(one))}
+                    self._hold_up(asked, said)
                 self.changed()
+                self._stale &= {topic for topic, _ in self.positions.assignment}
                 if self._stale:
                     await asyncio.sleep(self._pause(failures))
                     failures += 1
@@ -249,12 +253,21 @@ class Fetcher(Calls):
         finally:
             self._refreshing = None
 
-    def _hold_up(self, topics: set[str], error: KarrowError) -> None:
+    def _hold_up(self, topics: set[str], said: ClusterMetadata | KarrowError) -> None:
         """Note why partitions of topics cannot be asked for: nobody knows whom to ask."""
         for partition in self.positions.assignment:
             known = self._cluster.cache.partition(*partition)
-            if partition.topic in topics and (known is None or known.leader is None):
-                self.troubles[partition] = error
+            if partition.topic not in topics or (known is not None and known.leader is not None):
+                continue
+            if isinstance(said, KarrowError):
+                error = said
+            elif known is not None:
+                error = LeaderNotAvailable("nobody leads it at the moment")
+            else:
+                error = missing(said, *partition)
+                if not error.retriable:
+                    self._on_missing(partition, error)
+            self.troubles[partition] = error
 
     # ---- a broker's worker
 
@@ -610,9 +623,13 @@ class Fetcher(Calls):
         await self._cluster.close_lanes(id(self))
 
 
-def _has_leaders(topic: Any) -> bool:
-    return topic is not None and all(
-        partition.leader is not None for partition in topic.partitions.values()
+def _has_leaders(topic: TopicMetadata | None) -> bool:
+    """Whether all is known that is to be asked for; of a topic with an error nothing is."""
+    return (
+        topic is not None
+        and topic.error is None
+        and bool(topic.partitions)
+        and all(partition.leader is not None for partition in topic.partitions.values())
     )
 
 

@@ -25,6 +25,7 @@ from karrow.errors import (
     NoOffset,
     PartialError,
     RemoteProtocolError,
+    UnknownTopicOrPartition,
     UnsupportedVersion,
     error_for,
 )
@@ -136,9 +137,14 @@ class Places(CommitCalls):
             if not isinstance(why, KarrowError):
                 continue
             self.troubles[one.partition] = why
+            if isinstance(why, UnknownTopicOrPartition) and self._is_open(one):
+                self._engine.lacks(one.partition, why)
             if not is_consumer_group_retriable(why) and self._stop(one) and id(why) not in told:
                 told.add(id(why))
                 self._engine.inbox.fail(why)
+
+    def _is_open(self, question: Q) -> bool:
+        return self._positions.is_current(question.partition, question.epoch)
 
     def _stop(self, question: Q) -> bool:
         with self._engine.lock:

@@ -159,6 +159,7 @@ class Cursor:
     preferred_replica: int | None = None
     preferred_until: float = 0.0
     buffered_bytes: int = 0
+    times_missing: int = 0
 
     def lag(self, *, committed_only: bool) -> int | None:
         """How much is in front of the position; None while that is not known."""
@@ -375,7 +376,10 @@ class Positions:
     def leader_is(self, partition: TopicPartition, leader_epoch: int | None) -> None:
         """The partition has a leader of this epoch; None from brokers that have none."""
         cursor = self._cursors.get(partition)
-        if cursor is None or leader_epoch is None:
+        if cursor is None:
+            return
+        cursor.times_missing = 0
+        if leader_epoch is None:
             return
         if cursor.leader_epoch is not None and leader_epoch <= cursor.leader_epoch:
             return
@@ -384,6 +388,12 @@ class Positions:
         self.changes += 1
         if cursor.state is State.FETCHING and self._is_doubtful(cursor):
             self._enter(cursor, State.VALIDATING)
+
+    def missed(self, partition: TopicPartition) -> int:
+        """The cluster does not have the partition: how many times in a row by now."""
+        cursor = self[partition]
+        cursor.times_missing += 1
+        return cursor.times_missing
 
     def validated(
         self, asked: Validation, end_offset: int | None, end_epoch: int | None = None
