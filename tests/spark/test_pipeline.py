@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,7 @@ def test_a_bad_row_without_a_dead_letter_stops_it(shop: Shop, spark: SparkSessio
         ({"sources__orders__options": {"subscribe": "x"}}, "has a key of its own; 'topic'"),
         ({"sources__orders__start": "soon"}, "[sources.orders] startingOffsets"),
         (
-            {"kafka": {"sasl.mechanisn": "x"}},
+            {"sources__orders__kafka": {"sasl.mechanisn": "x"}},
             "[sources.orders] there is no option 'kafka.sasl.mech",
         ),
         ({"sources__orders__watermark": None}, "[sinks.totals] mode append: "),
@@ -217,8 +218,9 @@ def test_a_check_says_what_it_left_out(
         "topics and brokers, which were not asked",
     )
     assert "kafka.sasl.jaas.config = env:SHOP_LOGIN" in str(secret.plan(spark))
-    with pytest.raises(ConfigError, match="stands in the environment, which has no SHOP_LOGIN"):
-        secret.start(spark)
+    for asking in (secret.start, partial(secret.check, ask_brokers=True)):
+        with pytest.raises(ConfigError, match="stands in the environment, which has no SHOP_LOGIN"):
+            asking(spark)
     assert shop.pipeline().check(spark, ask_brokers=True).unchecked == ()
     other = shop.pipeline(sinks__totals__topic="missing")
     with pytest.raises(ConfigError, match=r"\[sinks.totals\] topic 'missing': .*; create it at"):

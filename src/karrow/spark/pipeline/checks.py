@@ -11,6 +11,7 @@ from karrow.spark.pipeline.definition import AT_LEAST_ONCE, EXACTLY_ONCE, TOPIC
 from karrow.spark.pipeline.settings import (
     exactly_once_options,
     letter_options,
+    letter_settings,
     named,
     sink_options,
     source_options,
@@ -70,6 +71,8 @@ def _settings(definition: Definition) -> Iterator[Setting]:
     parts: list[Source | Sink] = [*definition.sources.values(), *definition.sinks.values()]
     for part in parts:
         yield from (*part.kafka, *part.options)
+    for source in definition.sources.values():
+        yield from letter_settings(source)
 
 
 def _check_groups(definition: Definition, graph: Graph) -> None:
@@ -87,7 +90,7 @@ def _check_source(source: Source) -> None:
     if not unread((*source.kafka, *source.options)):
         with named(source.where):
             Settings.for_stream(source_options(source))
-    if source.dead_letter is not None and not unread(source.kafka):
+    if source.dead_letter is not None and not unread(letter_settings(source)):
         with named(f"{source.where} dead_letter"):
             Terms.read(letter_options(source, source.dead_letter))
 

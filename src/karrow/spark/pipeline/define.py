@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from karrow.config import ConsumerConfig, ProducerConfig
 from karrow.config.option import nearest
 from karrow.errors import ConfigError
 from karrow.spark.pipeline.definition import (
@@ -41,6 +42,7 @@ from karrow.spark.pipeline.definition import (
     Step,
     Watermark,
 )
+from karrow.spark.pipeline.settings import check_known, known_to
 from karrow.spark.pipeline.table import Setting, Table
 
 __all__ = ["define", "read_file"]
@@ -100,6 +102,7 @@ def define(
         delivery=top.choice("delivery", DELIVERIES, AT_LEAST_ONCE),
         kafka=top.settings("kafka", "kafka."),
     )
+    check_known(shared.kafka)
     checkpoint = top.text("checkpoint")
     tables = {key: top.tables(key) for key in ("sources", "steps", "sinks")}
     trigger, spark = _interval(top, "trigger"), top.settings("spark")
@@ -135,6 +138,7 @@ def _source(name: str, table: Table, shared: _Shared) -> Source:
     if form == JSON and schema is None:
         hint = 'schema = "id BIGINT NOT NULL, amount DOUBLE", as in CREATE TABLE'
         raise ConfigError(f"{table.where()} has no 'schema', which json needs", hint=hint)
+    own = table.settings("kafka", "kafka.")
     found = Source(
         name=name,
         where=table.where(),
@@ -146,9 +150,9 @@ def _source(name: str, table: Table, shared: _Shared) -> Source:
         start=table.text("start") or "earliest",
         kafka_column=table.text("kafka_column"),
         watermark=_watermark(table),
-        dead_letter=_dead_letter(table, name, shared),
+        dead_letter=_dead_letter(table, name, shared, own),
         bad_rows=table.choice("bad_rows", BAD_ROWS, STOP),
-        kafka=_merged(shared.kafka, table.settings("kafka", "kafka.")),
+        kafka=_merged(known_to(ConsumerConfig, shared.kafka), own),
         options=table.settings("options"),
     )
     table.done()
@@ -182,19 +186,23 @@ def _pattern(table: Table, text: str | None) -> re.Pattern[str] | None:
         raise table.error("pattern", what) from None
 
 
-def _dead_letter(table: Table, name: str, shared: _Shared) -> DeadLetter | None:
-    """A topic's name, or a table with more."""
+def _dead_letter(
+    table: Table, name: str, shared: _Shared, own: Sequence[Setting]
+) -> DeadLetter | None:
+    """A topic's name, or a table with more; of the source's own settings what producers have."""
     if "dead_letter" not in table:
         return None
     sink_id = f"{shared.name}.{name}.dead-letter"
+    kafka = known_to(ProducerConfig, _merged(shared.kafka, own))
     if isinstance(table.take("dead_letter"), str):
         topic = table.required("dead_letter", "a topic")
-        return DeadLetter(topic=topic, delivery=EXACTLY_ONCE, sink_id=sink_id)
+        return DeadLetter(topic=topic, delivery=EXACTLY_ONCE, sink_id=sink_id, kafka=kafka)
     inner = table.table("dead_letter")
     found = DeadLetter(
         topic=inner.required("topic", "where rows go that do not parse"),
         delivery=inner.choice("delivery", DELIVERIES, EXACTLY_ONCE),
         sink_id=_identifier(inner, "sink_id", inner.text("sink_id") or sink_id),
+        kafka=kafka,
     )
     inner.done()
     return found
@@ -244,6 +252,7 @@ def _sink(name: str, table: Table, shared: _Shared) -> Sink:
     on_topic, on_path = kind == TOPIC, kind == PARQUET
     delivery = table.choice("delivery", DELIVERIES, shared.delivery) if on_topic else AT_LEAST_ONCE
     form = table.choice("format", FORMATS, JSON) if on_topic else JSON
+    own = table.settings("kafka", "kafka.") if on_topic else ()
     sink_id = f"{shared.name}.{name}"
     path = table.required("path", "the folder of its files") if on_path else None
     found = Sink(
@@ -262,7 +271,7 @@ def _sink(name: str, table: Table, shared: _Shared) -> Sink:
         tasks=table.count("tasks") if on_topic else None,
         path=None if path is None else _located(path, shared.folder),
         partition_by=table.texts("partition_by") if on_path else (),
-        kafka=_merged(shared.kafka, table.settings("kafka", "kafka.")) if on_topic else (),
+        kafka=_merged(known_to(ProducerConfig, shared.kafka), own) if on_topic else (),
         options=table.settings("options"),
     )
     table.done(f" (a {kind} sink)")

@@ -34,6 +34,7 @@ class DeadLetter:
     topic: str
     delivery: str
     sink_id: str
+    kafka: tuple[Setting, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

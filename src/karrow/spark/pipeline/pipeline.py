@@ -94,6 +94,7 @@ class Pipeline:
         with session.opened(self.definition, spark, session.LOCAL, log) as own:
             self._flows(own)
         if ask_brokers:
+            checks.check_environment(self.definition)  # nobody can log in with half a login
             brokers.check_topics(self.definition)
         return checks.Checked(self.name, checks.unchecked(self.definition, asked=ask_brokers))
 

@@ -30,6 +30,7 @@ from karrow.spark.pipeline.settings import (
     SERVERS,
     exactly_once_options,
     letter_options,
+    letter_settings,
     named,
     sink_options,
     unread,
@@ -126,7 +127,7 @@ def flows(definition: Definition, graph: Graph) -> list[Flow]:
     letters = [
         _letters(definition, source, source.dead_letter, graph.dead_letters[source.name])
         for source in definition.sources.values()
-        if source.dead_letter is not None and not unread(source.kafka)
+        if source.dead_letter is not None and not unread(letter_settings(source))
     ]
     return [*sinks, *letters]
 

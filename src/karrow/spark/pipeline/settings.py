@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from karrow.config import ClientConfig, ConsumerConfig, ProducerConfig
+from karrow.config.dialects import properties
 from karrow.config.option import nearest
 from karrow.errors import ConfigError
 
@@ -14,16 +16,23 @@ if TYPE_CHECKING:
     from karrow.spark.pipeline.table import Setting
 
 __all__ = [
+    "check_known",
     "exactly_once_options",
+    "known_to",
     "letter_options",
+    "letter_settings",
     "named",
     "sink_options",
     "source_options",
     "unread",
 ]
 
+KAFKA = "kafka."
 SERVERS = "kafka.bootstrap.servers"
-EXACTLY_ONCE_KEYS = ("ledger", "ledger_topic", "on_missing_ledger", "retries", "credentials")
+CREDENTIALS = "credentials"
+# For logins without JAAS; Java has no such names.
+_LOGIN = ("sasl.username", "sasl.password")
+EXACTLY_ONCE_KEYS = ("ledger", "ledger_topic", "on_missing_ledger", "retries", CREDENTIALS)
 
 
 def source_options(source: Source) -> dict[str, str]:
@@ -64,7 +73,37 @@ def exactly_once_options(sink: Sink) -> dict[str, Any]:
 
 def letter_options(source: Source, letter: DeadLetter) -> dict[str, str]:
     """The options of a source's dead letters: its own connection, without how it reads."""
-    return {SERVERS: source.bootstrap, "topic": letter.topic} | _own(source.kafka, (), {})
+    options = {SERVERS: source.bootstrap, "topic": letter.topic}
+    options |= {one.name.lower(): one.value for one in _credentials(source.options) if one.known}
+    return options | _own(letter.kafka, (), {})
+
+
+def letter_settings(source: Source) -> tuple[Setting, ...]:
+    """What the options of a source's dead letters are made of."""
+    letter = source.dead_letter
+    return () if letter is None else (*letter.kafka, *_credentials(source.options))
+
+
+def _credentials(options: Iterable[Setting]) -> list[Setting]:
+    return [one for one in options if one.name.lower() == CREDENTIALS]
+
+
+def known_to(kind: type[ClientConfig], kafka: Iterable[Setting]) -> tuple[Setting, ...]:
+    """Those of Kafka's properties that clients of a kind have."""
+    names = {KAFKA + name for name in (*properties("java", kind), *_LOGIN)}
+    return tuple(setting for setting in kafka if setting.name.lower() in names)
+
+
+def check_known(kafka: Iterable[Setting]) -> None:
+    """Refuse names that neither sources nor sinks have: nobody else would look at them."""
+    roles = (ConsumerConfig, ProducerConfig)
+    names = [*_LOGIN, *(name for role in roles for name in properties("java", role))]
+    for setting in kafka:
+        name = setting.name.lower().removeprefix(KAFKA)
+        if name not in names:
+            near = nearest(name, names)
+            hint = f"did you mean {near!r}?" if near else "Kafka's own names stand there"
+            raise ConfigError(f"{setting.where} is no property of Kafka's clients", hint=hint)
 
 
 @contextmanager

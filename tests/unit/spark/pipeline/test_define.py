@@ -82,6 +82,28 @@ def test_the_top_is_for_all() -> None:
     }
 
 
+def test_the_top_is_used_where_it_applies() -> None:
+    """Names that only producers or only consumers have, and dead letters, which are produced."""
+    top = {"client.id": "x", "linger.ms": 5, "max.poll.records": 9, "sasl.username": "me"}
+    values = changed("kafka", top)
+    values["sources"]["orders"]["kafka"] = {"Max.Partition.Fetch.Bytes": 7, "client.id": "y"}
+    found = read(values)
+    source, sink = found.sources["orders"], found.sinks["totals"]
+    assert source.dead_letter is not None
+    assert {one.name: one.value for one in source.kafka} == {
+        "kafka.client.id": "y",
+        "kafka.max.poll.records": "9",
+        "kafka.sasl.username": "me",
+        "kafka.Max.Partition.Fetch.Bytes": "7",
+    }
+    for produced, client in ((source.dead_letter.kafka, "y"), (sink.kafka, "x")):
+        assert {one.name: one.value for one in produced} == {
+            "kafka.client.id": client,
+            "kafka.linger.ms": "5",
+            "kafka.sasl.username": "me",
+        }
+
+
 def test_a_caller_goes_before_the_file() -> None:
     assert read(FILE, "other:1").sources["orders"].bootstrap == "other:1"
 
@@ -102,6 +124,11 @@ def test_addresses_and_whole_paths_stay(path: str) -> None:
         ("checkpoint", MISSING, "o.toml has no 'checkpoint'"),
         ("delivery", "exactly_once", "delivery cannot be 'exactly_once'; did you mean"),
         ("trigger", "soon", "o.toml: trigger cannot be 'soon'; a time such as '10 seconds'"),
+        (
+            "kafka",
+            {"linger.msec": 1},
+            "o.toml: kafka linger.msec is no property of Kafka's clients; did you mean 'linger.ms'",
+        ),
         ("sources", {}, "o.toml has no sources"),
         ("sinks", {}, "o.toml has no sinks"),
         ("sinks", [1], "o.toml: sinks has to hold tables such as [sinks.name]"),
