@@ -7,6 +7,8 @@ Rules:
 - Nobody is told of losing what it was not told to have.
 - One that raises does not harm the rebalance; the application hears of it when it next polls, or
   from ``close``.
+- Nobody waits for ever: not for an application that has gone, which is told nothing more, and in
+  ``close`` not for longer than the group's rebalance time.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from karrow.errors import CallbackError, StateError
@@ -41,7 +43,9 @@ class Listeners:
         self._on_revoked = config.on_revoked
         self._on_lost = config.on_lost or config.on_revoked
         self._engine = engine
+        self._longest = config.rebalance_time
         self._is_closing = False
+        self._is_silent = False
         self._turn = asyncio.Lock()
         # What the application was told to have; it is told of losing nothing else.
         self._had: set[TopicPartition] = set()
@@ -113,6 +117,9 @@ class Listeners:
     def _report(self, name: str, error: Exception) -> None:
         found = CallbackError(f"{name} raised {type(error).__name__}: {error}")
         found.__cause__ = error
+        self._complain(found)
+
+    def _complain(self, found: CallbackError) -> None:
         if self._is_closing:
             self._raised = self._raised or found
         else:
@@ -121,6 +128,7 @@ class Listeners:
     # ---- in the application's thread
 
     async def _as_errand(self, call: Callable[[], object]) -> None:
+        """Have the application's thread do something, and wait until it has."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -130,13 +138,15 @@ class Listeners:
 
         def errand() -> None:
             try:
-                if not done.cancelled():
+                if not (done.cancelled() or self._is_silent):
                     call()
             finally:
                 loop.call_soon_threadsafe(finish)
 
         self._errands.append(errand)
         self._engine.interrupt()
+        if self._is_silent:  # perhaps since a moment ago, in another thread
+            self._let_go()
         await done
 
     def run_errands(self) -> None:
@@ -159,7 +169,14 @@ class Listeners:
     def silence(self) -> None:
         """Tell nobody any more: the application has gone."""
         self._on_assigned = self._on_revoked = self._on_lost = None
-        self._errands.clear()
+        self._is_silent = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Have nobody wait for what is not done any more."""
+        with suppress(IndexError):  # this may happen in two threads at once
+            while True:
+                self._errands.popleft()()
 
     def closing(self) -> None:
         """Nobody polls any more: what is raised from now on comes out of ``close``."""
@@ -167,7 +184,12 @@ class Listeners:
 
     async def close(self) -> None:
         """Wait for what the application is told of losses, and raise what it has raised."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            _, late = await asyncio.wait(set(self._tasks), timeout=self._longest)
+            for one in late:
+                one.cancel()
+            if late:
+                self._complain(CallbackError(f"on_lost did not return for {self._longest} s"))
         error, self._raised = self._raised, None
         if error is not None:
             raise error
