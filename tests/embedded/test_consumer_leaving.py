@@ -60,6 +60,22 @@ def test_who_has_unsubscribed_may_assign(broker: Broker, kind: dict[str, Any]) -
         assert places(take(consumer, 6)) == everything(8, begin=5)
 
 
+@pytest.mark.parametrize("way", ["static", "by hand"])
+def test_close_waits_for_commits_on_their_way(broker: Broker, way: str) -> None:
+    """Also where no farewell to a group takes its time."""
+    fill(broker, range(5))
+    options: dict[str, Any] = {"instance_id": "one"} if way == "static" else {}
+    consumer = reader(broker, KINDS["eager"], auto_commit=False, **options)
+    if way == "by hand":
+        consumer.assign({(TOPIC, 0): 0, (TOPIC, 1): 0})
+    take(consumer, 10)
+    broker.delay("OffsetCommit", 0.3)
+    future = consumer.commit_nowait()
+    consumer.close()
+    future.result(TIMEOUT)
+    assert stored(broker) == {0: 5, 1: 5}
+
+
 def drop(held: list[karrow.Consumer]) -> None:
     """Let go of the last reference to a consumer."""
     held.clear()

@@ -280,7 +280,11 @@ class Consumer(Iteration):
         self._twin.group_metadata()
         # What was handed out is looked at here and now, not when the loop comes to it.
         offsets = self._twin.consumed() if what is None else what
-        return asyncio.run_coroutine_threadsafe(self._twin.commit(offsets), background().loop)
+
+        async def there() -> None:
+            await self._twin.commit_nowait(offsets)  # which ``close`` waits for
+
+        return asyncio.run_coroutine_threadsafe(there(), background().loop)
 
     def consumed(self) -> Mapping[Key, CommittedOffset]:
         """What ``commit()`` would store now."""
