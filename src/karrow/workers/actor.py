@@ -414,6 +414,8 @@ class Actor:
             raise
         finally:
             self._running = None
+            if inspect.iscoroutine(awaitable):  # it may have been cancelled before it began
+                awaitable.close()
         if not task.cancelled():
             return task.result()
         if self._is_gone:
