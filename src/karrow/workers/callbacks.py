@@ -121,8 +121,8 @@ def start_consumer(
     Of each partition ``fetch_size`` records are handed over every ``fetch_interval``. A record is
     committed when the function returns, or, without ``autocommit``, by ``commit`` with its id, in
     order unless ``allow_unordered_commit``. A function that raises is called again with the record,
-    as often as ``max_restarts`` of the options allows. A topic with partitions is read without
-    sharing it with other members.
+    as often as ``max_restarts`` of the options allows. What it returns is awaited if it can be. A
+    topic with partitions is read without sharing it with other members.
 
     Example::
 
@@ -130,6 +130,8 @@ def start_consumer(
         ...
         group.stop()
     """
+    if not callable(callback):
+        raise ConfigError(f"callback={callback!r} cannot be called", hint="give a function")
     given = {
         "session_timeout": session_timeout,
         "max_bytes": max_bytes,

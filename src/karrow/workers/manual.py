@@ -6,10 +6,13 @@ Rules:
 - An id belongs to one life of its worker. After a crash or a rebalance the records are handed out
   again with other ids, and the old ones are refused.
 - Callbacks and commits may be in different threads.
+- A function that returns something to be awaited is through when that is. Whether it does, as an
+  object with ``async def __call__``, shows only when it is called.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -105,8 +108,21 @@ class CallbackHandler(Handler):
 
     def handle_records(self, records: Sequence[Record]) -> Handled | Awaitable[Handled]:
         """Hand them over one by one."""
-        for record in records:
-            self._hand_over(record)
+        for number, record in enumerate(records):
+            answer = self._hand_over(record)
+            if inspect.isawaitable(answer):
+                return self._awaited(answer, records[number:])
+            self.done(record)
+        return Commit.SYNC
+
+    async def _awaited(self, answer: Awaitable[object], records: Sequence[Record]) -> Commit:
+        """Wait for the answer to the first of them, and hand over the others on the loop too."""
+        await answer
+        self.done(records[0])
+        for record in records[1:]:
+            more = self._hand_over(record)
+            if inspect.isawaitable(more):
+                await more
             self.done(record)
         return Commit.SYNC
 

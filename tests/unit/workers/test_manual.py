@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from functools import partial
+from typing import Any
 
 import pytest
 
-from karrow import CommitId, Record
-from karrow.errors import StateError
+from karrow import Commit, CommitId, Record, start_consumer
+from karrow.errors import ConfigError, StateError
 from karrow.workers.manual import AsyncCallbackHandler, CallbackHandler, Pending
 
 
@@ -96,3 +99,60 @@ def test_function_to_be_awaited() -> None:
     handler.setup("t", 1, callback=note, pending=lambda: None)
     asyncio.run(handler.handle_records(records()))
     assert calls == [5, 6]
+
+
+class Object:
+    """Called like a function, and to be awaited."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    async def __call__(self, *given: object) -> None:
+        await asyncio.sleep(0)
+        if given[3] == 7:
+            raise ValueError
+        self.calls.append(int(str(given[3])))
+
+
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_answer_to_be_awaited_is_awaited_before_its_record_counts(is_wrapped: bool) -> None:
+    found = Object()
+    handler = CallbackHandler()
+    callback: Any = partial(Object.__call__, found) if is_wrapped else found
+    handler.setup("t", 1, callback=callback, pending=lambda: None)
+    answer = handler.handle_records([*records(), Record(topic="t", partition=1, offset=7)])
+    assert handler.done_until is None
+    assert inspect.iscoroutine(answer)
+    with pytest.raises(ValueError):  # noqa: PT011 - ours
+        asyncio.run(answer)
+    assert found.calls == [5, 6]
+    assert handler.done_until == 7
+
+
+def test_function_that_is_to_be_awaited_only_at_times() -> None:
+    calls: list[int] = []
+
+    async def later(offset: int) -> None:
+        calls.append(offset)
+
+    def handle(*given: Any) -> Any:
+        if given[3] % 2:
+            return later(given[3])
+        calls.append(given[3])
+        return None
+
+    handler = CallbackHandler()
+    handler.setup("t", 1, callback=handle, pending=lambda: None)
+    answer = handler.handle_records(
+        [Record(topic="t", partition=1, offset=offset) for offset in range(4)]
+    )
+    assert inspect.iscoroutine(answer)
+    assert asyncio.run(answer) is Commit.SYNC
+    assert calls == [0, 1, 2, 3]
+    assert handler.done_until == 4
+
+
+@pytest.mark.parametrize("callback", [None, "handle"])
+def test_what_cannot_be_called_is_refused(callback: Any) -> None:
+    with pytest.raises(ConfigError, match="cannot be called"):
+        start_consumer("localhost:1", "g", callback, topics=["t"])
