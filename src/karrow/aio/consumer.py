@@ -136,7 +136,7 @@ class AsyncConsumer(AwaitedIteration):
         await self._as_a_whole(self._subscribe(wanted))
 
     async def _subscribe(self, wanted: Subscription) -> None:
-        if self._member is not None and self.engine.fatal is None and wanted.pattern is None:
+        if self._member is not None and self.engine.fatal is None and not wanted.patterns:
             self._subscription = wanted
             self._member.subscribe(wanted)
             await self.watch.close()

@@ -79,7 +79,7 @@ class Watch(Calls):
             self._engine.broke("watching topics", error)
 
     async def _look(self, subscription: Subscription) -> ClusterMetadata:
-        wanted = None if subscription.pattern is not None else subscription.names
+        wanted = None if subscription.patterns else subscription.names
         return await self._cluster.refresh(wanted)
 
     def _read_all(self, subscription: Subscription, known: ClusterMetadata) -> None:
