@@ -16,7 +16,7 @@ from karrow.aio.consuming.engine import Engine
 from karrow.aio.consuming.health import Watchdog
 from karrow.aio.consuming.listeners import Listeners
 from karrow.aio.consuming.member import Member
-from karrow.aio.consuming.offsets import Committed, as_offsets
+from karrow.aio.consuming.offsets import Committed, as_offsets, as_partition
 from karrow.aio.consuming.subscription import subscribed
 from karrow.aio.consuming.taking import INLINE_BYTES, Taker
 from karrow.aio.consuming.watch import Watch
@@ -174,17 +174,17 @@ class AsyncConsumer(AwaitedIteration):
         With ``keep`` they are read besides those that are read already. The group, if there is
         one, has no say in it, but stores the offsets.
         """
-        wanted = [_partition(one) for one in partitions]
+        wanted = [as_partition(one) for one in partitions]
         places = {}
         if isinstance(partitions, Mapping):
-            places = {_partition(one): _place(place) for one, place in partitions.items()}
+            places = {as_partition(one): _place(place) for one, place in partitions.items()}
         await self._by_hand()
         self.engine.assign(wanted, places, keep=keep)
 
     async def unassign(self, partitions: Iterable[Key] | None = None) -> None:
         """Read these partitions no more, or none at all."""
         await self._by_hand()
-        gone = self.assignment if partitions is None else [_partition(one) for one in partitions]
+        gone = self.assignment if partitions is None else [as_partition(one) for one in partitions]
         self.engine.remove(gone)
 
     async def _by_hand(self) -> None:
@@ -233,7 +233,7 @@ class AsyncConsumer(AwaitedIteration):
     def seek(self, partition: Key, place: OffsetLike) -> None:
         """Go on at an offset, "earliest", "latest", a time, or an age such as "-1h"."""
         self._require_open()
-        self.engine.seek(_partition(partition), _place(place))
+        self.engine.seek(as_partition(partition), _place(place))
 
     def seek_all(self, place: OffsetLike, *partitions: Key) -> None:
         """Go on there in these partitions, or in all of them."""
@@ -253,7 +253,7 @@ class AsyncConsumer(AwaitedIteration):
     def _these(self, partitions: Iterable[Key]) -> list[TopicPartition]:
         """The partitions that are named, or all of them; there have to be some."""
         self._require_open()
-        found = [_partition(one) for one in partitions] or list(self.assignment)
+        found = [as_partition(one) for one in partitions] or list(self.assignment)
         if not found:
             raise StateError(
                 "no partition is assigned yet",
@@ -272,12 +272,12 @@ class AsyncConsumer(AwaitedIteration):
     def pause(self, *partitions: Key) -> None:
         """Hand out nothing of these for now; nothing of what they have is lost."""
         self._require_open()
-        self.engine.pause([_partition(one) for one in partitions])
+        self.engine.pause([as_partition(one) for one in partitions])
 
     def resume(self, *partitions: Key) -> None:
         """Go on with these where they were."""
         self._require_open()
-        self.engine.resume([_partition(one) for one in partitions])
+        self.engine.resume([as_partition(one) for one in partitions])
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
@@ -289,7 +289,7 @@ class AsyncConsumer(AwaitedIteration):
         self._require_committable()
         with self.engine.lock:
             self.engine.settle()
-            return self.engine.positions[_partition(partition)].position
+            return self.engine.positions[as_partition(partition)].position
 
     async def partitions_for(self, topic: str) -> int:
         """How many partitions a topic has."""
@@ -345,7 +345,7 @@ class AsyncConsumer(AwaitedIteration):
     ) -> dict[TopicPartition, OffsetResult]:
         """The first offset at or after a time; ``offset`` is None where nothing is that new."""
         self._require_open()
-        places = {_partition(one): _place(place) for one, place in times.items()}
+        places = {as_partition(one): _place(place) for one, place in times.items()}
         found = await self.engine.places.list_offsets(places, isolation=self.config.isolation)
         return {TopicPartition(*one): result for one, result in found.items()}
 
@@ -389,7 +389,9 @@ class AsyncConsumer(AwaitedIteration):
         """What the group has stored; ``offset`` is None where that is nothing."""
         self._require_committable()
         self.group_metadata()
-        wanted = self.assignment if partitions is None else [_partition(one) for one in partitions]
+        wanted = (
+            self.assignment if partitions is None else [as_partition(one) for one in partitions]
+        )
         if not wanted:
             return {}
         return await self.engine.places.stored(wanted, retries=None)
@@ -550,15 +552,6 @@ def described(config: ConsumerConfig) -> str:
     """Which consumer it is, for people."""
     group = "" if config.group is None else f" in {config.group!r}"
     return f"{config.client_id!r}{group}"
-
-
-def _partition(key: Key) -> TopicPartition:
-    given: Any = key
-    if isinstance(given, tuple | list) and len(given) == len(("topic", "number")):
-        topic, number = given
-        if isinstance(topic, str) and isinstance(number, int):
-            return TopicPartition(topic, number)
-    raise ConfigError(f"{key!r} is no partition", hint="give (topic, number)")
 
 
 def _place(place: OffsetLike) -> OffsetSpec:

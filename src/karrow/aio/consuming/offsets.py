@@ -31,13 +31,22 @@ def as_offsets(
     if isinstance(what, list | tuple) and all(isinstance(one, Record) for one in what):
         return _behind(what)
     if isinstance(what, Mapping):
-        return {TopicPartition(*key): committable(value) for key, value in what.items()}
+        return {as_partition(key): committable(value) for key, value in what.items()}
     if hasattr(what, "schema") and hasattr(what, "num_rows"):
         return _last_row(what)
     raise ConfigError(
         f"a {type(what).__name__} cannot be committed",
         hint="give records, an Arrow batch, or {(topic, partition): next offset}",
     )
+
+
+def as_partition(key: object) -> TopicPartition:
+    """A partition as applications name it, checked."""
+    if isinstance(key, tuple | list) and len(key) == len(("topic", "number")):
+        topic, number = key
+        if isinstance(topic, str) and isinstance(number, int):
+            return TopicPartition(topic, number)
+    raise ConfigError(f"{key!r} is no partition", hint="give (topic, number)")
 
 
 def _behind(records: Sequence[Record]) -> dict[TopicPartition, CommittedOffset]:
