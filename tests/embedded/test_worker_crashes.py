@@ -215,6 +215,20 @@ def test_damage_is_handed_to_the_handler_which_may_go_on(broker: Broker, notes: 
     assert notes.values() in ([2], [1, 2])
 
 
+def test_damage_in_the_first_data_without_a_group_is_told(broker: Broker, notes: Notes) -> None:
+    """The partition comes within the poll that finds the damage, before it has a worker."""
+
+    class Lenient(Noting):
+        def handle_damage(self, error: CorruptRecordError) -> None:
+            self.notes.add("damage", error.context["partition"], error.offset)
+
+    put_damaged(broker, b"0", b"1")
+    with group_of(broker, Lenient, notes, group=None):
+        until(lambda: notes.of("damage") == [(0, 0)])
+        put(broker, [2])
+        until(lambda: 2 in notes.values())
+
+
 def test_damage_that_nobody_handles_is_a_crash_that_reads_again(
     broker: Broker, notes: Notes
 ) -> None:

@@ -140,8 +140,6 @@ class Feed:
     def _give(
         self, partition: TopicPartition, data: object, count: int, first: int, last: int
     ) -> None:
-        if partition not in self._workers.actors:
-            self._workers.match()
         actor = self._worker_for(partition, first)
         if actor is None:
             return
@@ -166,7 +164,7 @@ class Feed:
     def _worker_for(self, partition: TopicPartition, offset: int | None) -> Actor | None:
         """Who is given what begins at an offset; None if the partition went back this moment."""
         if partition not in self._workers.actors:
-            return None
+            self._workers.match()
         if self._storing.has_another_log(partition, offset):
             self._workers.renew(partition)
         return self._workers.actors.get(partition)
