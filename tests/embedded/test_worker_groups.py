@@ -127,6 +127,34 @@ def test_rebalance_waits_for_a_callback_but_not_for_ever(broker: Broker, notes: 
             until(lambda: 0 in notes.of("teardown"))
 
 
+def test_rebalance_waits_for_a_group_that_stops(broker: Broker, notes: Notes) -> None:
+    go_on = threading.Event()
+
+    class Slow(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+            self.note(records)
+            go_on.wait(20)
+            return Commit.SYNC
+
+    put(broker, [1])
+    first = group_of(broker, Slow, notes, shutdown=20, **QUICK)
+    first.start()
+    until(notes.values)
+    stopping = threading.Thread(target=first.stop)
+    stopping.start()
+    until(lambda: first.state == "ending" and not first.assignments)
+    with group_of(broker, Slow, notes, **QUICK) as second:
+        # Long enough for the second one to have the partition, if nobody held it back.
+        time.sleep(1)
+        go_on.set()
+        stopping.join()
+        assert committed(broker)[TOPIC, 0] == 1
+        until(lambda: len(second.assignments) == PARTITIONS)
+        put(broker, [2])
+        until(lambda: 2 in notes.values())
+    assert notes.values() == [1, 2]
+
+
 def test_lost_partitions_are_not_committed(broker: Broker, notes: Notes) -> None:
     go_on, entered = threading.Event(), threading.Event()
 

@@ -4,6 +4,8 @@ Rules:
 - A partition that is read has one worker. It is given back only when its worker has finished, or
   its time is up; what it is done with is committed before it is torn down. Of a partition that is
   lost nothing is committed.
+- Who wants a partition back whose worker is ending already, because the group stops, waits for it
+  too: else others would have the partition while its last callback runs.
 - A partition whose log is another one by now, because its topic was made again or it was cut, was
   lost and has come back: with a new worker, which goes by nothing that was known of the old one.
 - A worker whose callback outlives its partition is kept until the callback is through.
@@ -64,6 +66,8 @@ class Crew:
         self._end = end
         self._restarts = Restarts(config.max_restarts, config.max_seconds)
         self._leaving: set[Actor] = set()
+        # Set when all of that is done for which a partition is to be waited for.
+        self._partings: dict[TopicPartition, asyncio.Event] = {}
         self._is_over = False
 
     # ---- partitions come and go
@@ -97,9 +101,23 @@ class Crew:
         gone = [self.actors.pop(one) for one in partitions if one in self.actors]
         self._leaving.update(gone)
         if is_lost:
-            for actor in gone:
+            wanted = set(partitions)
+            for actor in [one for one in self._leaving if one.partition in wanted]:
                 self._lose(actor)
             return
+        others = [self._partings[one] for one in partitions if one in self._partings]
+        parting = asyncio.Event()
+        self._partings.update({actor.partition: parting for actor in gone})
+        try:
+            await self._part_with(gone, seconds)
+        finally:
+            parting.set()
+            for actor in gone:
+                self._partings.pop(actor.partition, None)
+        for other in others:
+            await other.wait()
+
+    async def _part_with(self, gone: Sequence[Actor], seconds: float) -> None:
         try:
             await asyncio.gather(*(actor.finish(seconds) for actor in gone))
             if gone:
