@@ -329,6 +329,27 @@ def test_a_batch_beyond_every_limit_is_read(broker: Broker) -> None:
         assert read(consumer, 2) == [0, 1]
 
 
+def test_an_offset_that_is_chosen_in_a_topic_that_was_made_again_counts(broker: Broker) -> None:
+    fill(broker, 1)
+    with reader(broker) as consumer, karrow.Admin(broker.bootstrap) as admin:
+        assert read(consumer, 5) == list(range(5))
+        consumer.unassign()
+        admin.delete_topic(TOPIC)
+        admin.create_topic(TOPIC, partitions=2)
+        fill(broker, 2)
+        consumer.assign({(TOPIC, 0): 7})
+        assert read(consumer, 3) == [7, 8, 9]
+
+
+def test_a_session_does_not_go_on_with_a_topic_that_was_there_before(broker: Broker) -> None:
+    with reader(broker) as consumer, karrow.Admin(broker.bootstrap) as admin:
+        assert consumer.poll(0.5) == []  # the session has both partitions at offset 0
+        admin.delete_topic(TOPIC)
+        admin.create_topic(TOPIC, partitions=2)
+        fill(broker, 1)
+        assert read(consumer, 5) == list(range(5))
+
+
 # ---- what is not there
 
 

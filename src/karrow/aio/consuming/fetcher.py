@@ -14,6 +14,8 @@ Rules:
   of paused partitions does not stand in the way of others: it is dropped, to be fetched again.
 - While nothing but data comes, fetches follow each other without the worker (flight.py).
 - An answer without news that came at once is not asked for again at once.
+- A topic with another id than that of what was fetched was made again, and begins afresh. A place
+  that was chosen before anything was fetched counts, whatever id was known then.
 - A fetch session that its broker does not know any more is begun anew, without a pause.
 - A replica that is nearer (KIP-392) is asked while it is known and answers; then the leader.
 - Brokers older than 0.10.1 cut off what is larger than the size that they are asked for, also the
@@ -122,7 +124,8 @@ class Fetcher(Calls):
         # Since when the worker of a broker has had a fetch under way.
         self._away: dict[int, float] = {}
         self._asked: dict[TopicPartition, int] = {}
-        self._ids: dict[str, UUID | None] = {}
+        # Of the topics that something was fetched of since they were assigned; None without ids.
+        self.topic_ids: dict[str, UUID | None] = {}
         # What keeps partitions from being fetched, while it is tried again.
         self.troubles: dict[TopicPartition, KarrowError] = {}
         self._resting: dict[TopicPartition, tuple[float, int]] = {}
@@ -140,6 +143,7 @@ class Fetcher(Calls):
         if self._is_closed:
             return
         self._is_other = False
+        self._forget_removed()
         for broker_id in {self._broker_of(fetch) for fetch in self._fetchable()}:
             if broker_id is not None and broker_id not in self._workers:
                 self._signals[broker_id] = asyncio.Event()
@@ -147,6 +151,15 @@ class Fetcher(Calls):
                     self._serve(broker_id), name=f"karrow fetch {broker_id}"
                 )
         self.made_room()
+
+    def _forget_removed(self) -> None:
+        """Keep nothing of what is assigned no more: when it comes back, it begins afresh."""
+        assigned = self.positions.assignment
+        for topic in self.topic_ids.keys() - {topic for topic, _ in assigned}:
+            del self.topic_ids[topic]
+        for partition in (self.troubles.keys() | self._resting.keys()).difference(assigned):
+            self.troubles.pop(partition, None)
+            self._resting.pop(partition, None)
 
     def made_room(self) -> None:
         """The application has taken data: have every worker look again what it may ask for."""
@@ -351,9 +364,9 @@ class Fetcher(Calls):
         cache = self._cluster.cache
         anew: set[str] = set()
         for topic in {topic for topic, _ in wanted}:
-            before, now = self._ids.get(topic), cache.topic_id(topic)
-            if now is not None:
-                self._ids[topic] = now
+            before, now = self.topic_ids.get(topic), cache.topic_id(topic)
+            if topic in self.topic_ids and now is not None:
+                self.topic_ids[topic] = now
                 if before is not None and before != now:
                     anew.add(topic)
         for topic in anew:
@@ -579,6 +592,9 @@ class Fetcher(Calls):
         marks = Watermarks(part.high_watermark, part.last_stable, part.log_start)
         if not self.positions.fetched(asked, next_offset, marks, part.leader_epoch, size):
             return None
+        topic = asked.partition[0]
+        if topic not in self.topic_ids:
+            self.topic_ids[topic] = self._cluster.cache.topic_id(topic)
         # Also what does not reach beyond this offset: whoever reads it finds out what is wrong.
         if size:
             aborted = (part.aborted_transactions or []) if self._level else None

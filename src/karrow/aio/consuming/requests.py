@@ -46,10 +46,14 @@ class FetchRequests:
         """The newest that can name the topics; those of a session are named in one way."""
         cache = self._cluster.cache
         topics = {topic for topic, _ in wanted} | {topic for topic, _ in session.told}
-        has_ids = all(cache.topic_id(topic) for topic in topics)
+        ids = {topic: cache.topic_id(topic) for topic in topics}
+        has_ids = all(ids.values())
+        if any(session.topic_ids.get(topic, known) != known for topic, known in ids.items()):
+            session.end()  # the broker would go on with the topic that was there before
         if session.names_by_id is not has_ids:
             session.end()
             session.names_by_id = has_ids
+        session.topic_ids = ids
         most = None if has_ids else FIRST_WITH_TOPIC_IDS - 1
         return connection.versions.choose("Fetch", most=most)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
+from uuid import UUID
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -38,11 +39,13 @@ class FetchSession(Generic[K, V]):
 
     ``told`` is what the broker remembers, and ``names_by_id`` how it was told: a session that
     begins with names of topics must go on with names, and with ids if it began with those.
+    ``topic_ids`` are the ones that it began with.
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
         self.told: dict[K, V] = {}
         self.names_by_id = False
+        self.topic_ids: dict[str, UUID | None] = {}
         self._enabled = enabled
         self._id = NO_SESSION
         self._epoch = 0
