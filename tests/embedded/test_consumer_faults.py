@@ -527,6 +527,45 @@ def test_topic_made_anew_is_read_from_its_beginning(broker: Broker, way: str) ->
         assert {one.value for one in found} == {b"new %d" % number for number in range(20)}
 
 
+def make_again(broker: Broker, count: int) -> None:
+    """Delete the topic and fill another one of its name."""
+    with karrow.Admin(broker.bootstrap) as admin:
+        admin.delete_topic(TOPIC)
+        admin.create_topic(TOPIC, partitions=2)
+    fill(broker, range(count))
+
+
+def test_committed_offsets_of_a_topic_that_was_made_again_are_found(broker: Broker) -> None:
+    """Row 22: the coordinator knows the new id only."""
+    fill(broker, range(3))
+    with karrow.Client(broker.bootstrap) as client, reader(broker, group=GROUP) as consumer:
+        consumer.assign([(TOPIC, 0)])
+        take(consumer, 3)
+        consumer.unassign()
+        client.commit_offsets(GROUP, {(TOPIC, 0): 3})
+        make_again(broker, 10)
+        client.commit_offsets(GROUP, {(TOPIC, 0): 7})
+        consumer.assign([(TOPIC, 0)])
+        assert [one.offset for one in consumer.committed().values()] == [7]
+        until(lambda: consumer.position((TOPIC, 0)) is not None)
+        assert consumer.health().is_ok
+
+
+def test_offsets_of_a_topic_are_not_stored_for_another_one_of_its_name(broker: Broker) -> None:
+    """Row 22: what was read before the topic was made again counts no more."""
+    fill(broker, range(5))
+    with reader(broker, group=GROUP, auto_commit=False) as consumer:
+        consumer.assign([(TOPIC, 0)])
+        take(consumer, 5)
+        consumer.pause((TOPIC, 0))  # so that nobody else finds out
+        make_again(broker, 2)
+        began = time.monotonic()
+        with pytest.raises(errors.CommitFailed, match=r"made again|UNKNOWN_TOPIC_ID"):
+            consumer.commit()
+        assert time.monotonic() - began < TIMEOUT
+        assert stored(broker) == {0: None, 1: None}
+
+
 @pytest.mark.parametrize("way", ["alone", *KINDS])
 def test_topic_that_is_missing_for_a_moment_keeps_its_position(broker: Broker, way: str) -> None:
     """Row 23: metadata is not everywhere at once."""

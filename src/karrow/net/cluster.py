@@ -11,6 +11,8 @@ Rules:
   belong to. ``metadata_recovery="none"`` forbids that, and going back to the bootstrap addresses.
 - A broker of another cluster is refused: its answer is dropped and its connection closed.
 - What is unknown after a refresh is an error for the caller, not a reason to ask for ever.
+- An id that a coordinator does not know is that of a topic which was made again: the topic is asked
+  for before it is named by its id the next time.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from karrow.errors import (
     ConfigError,
     ConnectError,
     InconsistentClusterId,
+    InconsistentTopicId,
     KarrowError,
     LeaderNotAvailable,
     LocalProtocolError,
@@ -39,6 +42,7 @@ from karrow.errors import (
     StaleCoordinator,
     StaleMetadata,
     StateError,
+    UnknownTopicId,
     UnknownTopicOrPartition,
     error_for,
 )
@@ -229,6 +233,8 @@ class Cluster:
             self._doubt_leader(*to.partition, broker_id)
         elif to.kind == "controller" and is_stale:
             self.cache.updated_at = None
+        elif to.kind in COORDINATORS and isinstance(error, (UnknownTopicId, InconsistentTopicId)):
+            self.cache.forget(str(error.context.get("topic")))
         elif to.kind in COORDINATORS and (is_stale or isinstance(error, StaleCoordinator)):
             self.coordinators.forget(COORDINATORS[to.kind], str(to.key[0]))
 
@@ -321,6 +327,13 @@ class Cluster:
         unknown = {topic for topic in topics if topic not in known or self._is_old(topic)}
         if len(unknown) > 1:
             await self.refresh(unknown)
+
+    async def renew(self, topics: Iterable[str]) -> None:
+        """Ask for those that are known but in doubt; what is known stays while nobody answers."""
+        doubted = [topic for topic in topics if self.cache.is_doubted(topic)]
+        if doubted:
+            with contextlib.suppress(NetworkError, RequestTimeout):
+                await self.refresh(doubted)
 
     async def _refresh(
         self, names: tuple[str, ...] | None, api_version: int | None, *, create: bool

@@ -61,6 +61,10 @@ class MetadataCache:
         """Seconds since a topic was last described; infinite when it never was."""
         return now - self._topic_times.get(topic, float("-inf"))
 
+    def is_doubted(self, topic: str) -> bool:
+        """Whether a topic is known, and was forgotten for all that."""
+        return topic in self.snapshot.topics and topic not in self._topic_times
+
     def age(self, now: float) -> float:
         """Seconds since any answer came; infinite before the first."""
         return now - (float("-inf") if self.updated_at is None else self.updated_at)

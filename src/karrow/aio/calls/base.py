@@ -229,8 +229,9 @@ class Calls:
         """The newest version that can carry a request; None when that is up to the broker.
 
         Versions that name topics by id are avoided while an id is unknown, unless the caller asks
-        for one: then the ids are looked up.
+        for one: then the ids are looked up. One that a broker did not know is looked up again.
         """
+        await self._cluster.renew(request.topics)
         if (request.api_version or 0) >= request.ids_since:
             for topic in request.topics:
                 await self._cluster.topic(topic)

@@ -7,6 +7,8 @@ Rules:
   commits nothing: the broker would take it for somebody who is in no group.
 - What the application has of a partition belongs to the assignment that it has read it in. One
   that was lost and has come back is another one, also if the application has not heard of it.
+- An offset belongs to the topic that it was read from. One that was deleted and made again since is
+  another topic (KIP-516): nothing is stored for it.
 - A rebalance under way, and a member epoch that has just passed (KIP-848), are waited for as long
   as the partitions stay with this member. What it has lost meanwhile is not stored.
 - Commits in the background store what the application is done with, and never raise; the next one
@@ -36,6 +38,8 @@ from karrow.net.sharing import cancelled
 from karrow.types import CommittedOffset, GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from karrow.aio.consuming.engine import Engine
     from karrow.aio.groups.member import AnyMembership
     from karrow.config import ConsumerConfig
@@ -174,6 +178,17 @@ class Commits(CommitCalls):
             made += 1
             await asyncio.sleep(pause)
 
+    def _topic_id(self, topic: str) -> UUID:
+        """The id of a topic, if it is the one that is read."""
+        found = super()._topic_id(topic)
+        if (self._engine.fetcher.topic_ids.get(topic) or found) != found:
+            raise CommitFailed(
+                "the topic was deleted and made again: its offsets are others",
+                group=self._config.group,
+                topic=topic,
+            )
+        return found
+
     def _refused(self, why: KarrowError, member: GroupMetadata) -> bool:
         """Tell the membership; True if the group is about to settle."""
         if self.membership is None:
@@ -248,8 +263,9 @@ class Commits(CommitCalls):
 
     def _stored(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and isinstance(error := task.exception(), KarrowError):
-            self.trouble = error
+        if not task.cancelled():
+            error = task.exception()
+            self.trouble = error if isinstance(error, KarrowError) else None
 
     async def store_at_last(self, *, is_done: bool) -> None:
         """Store what the application was handed, or what it is done with, in bounded time."""
