@@ -275,6 +275,29 @@ def test_callback_that_hangs_does_not_keep_the_group(broker: Broker, notes: Note
     assert committed(broker)[TOPIC, 0] == 1
 
 
+def test_callback_that_waits_for_a_thread_does_not_begin_after_the_end(
+    broker: Broker, notes: Notes
+) -> None:
+    go_on = threading.Event()
+
+    class Hanging(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+            self.note(records)
+            go_on.wait(20)
+            return Commit.ASYNC
+
+    put(broker, [1], 0)
+    put(broker, [2], 1)
+    group = group_of(broker, Hanging, notes, threads=1, shutdown=0.2)
+    group.start()
+    until(notes.values)
+    until(lambda: len([one for one in group.workers if one.callback == "handle_records"]) == 2)
+    group.stop()
+    go_on.set()
+    until(lambda: {0, 1} <= set(notes.of("teardown")))
+    assert len(notes.values()) == 1
+
+
 def test_async_callback_that_hangs_is_cancelled(broker: Broker, notes: Notes) -> None:
     class Hanging(AsyncNoting):
         async def handle_records(self, records: Sequence[karrow.Record]) -> None:

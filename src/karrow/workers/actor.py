@@ -17,6 +17,8 @@ States and what moves a worker between them:
 Rules:
 - One task calls, so no two callbacks overlap. The task outlives the worker's partition if a
   callback does: a thread cannot be interrupted. What such a callback returns counts for nothing.
+- A callback that waits for a thread when its worker is to end is dropped: nobody may call it once
+  the partition is another's. It counts as running, and its time, when a thread has taken it up.
 - To end, first ``finish`` until the callback is through, or its time is; then whoever ends it may
   commit; then ``release``, which tears it down.
 - What raises in ``handle_call`` is raised at its caller, and the worker goes on.
@@ -29,7 +31,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -39,11 +41,12 @@ from karrow.errors import StateError
 from karrow.workers.handler import Commit, Handler, Stop, reads_batches
 from karrow.workers.mailbox import Batch, Damage, Mailbox, Message
 from karrow.workers.manual import CallbackHandler
+from karrow.workers.threads import Dropped
 
 if TYPE_CHECKING:
     from karrow.types import TopicPartition
     from karrow.workers.manual import Pending
-    from karrow.workers.threads import Threads
+    from karrow.workers.threads import Job, Threads
 
 _log = logging.getLogger("karrow.workers")
 
@@ -125,9 +128,8 @@ class Actor:
         self.records = 0
         self.handler: Handler | None = None
         self.mailbox = Mailbox(room)
-        # The callback that runs, and since when.
+        # The callback that runs or waits for a thread.
         self.callback: str | None = None
-        self.since = 0.0
         self._kind = kind
         self._callback_for_data = "handle_batch" if reads_batches(kind) else "handle_records"
         self._arguments = arguments
@@ -136,6 +138,8 @@ class Actor:
         self._is_set_up = False
         self._has_data = False
         self._is_gone = False
+        self._began = 0.0
+        self._job: Job | None = None
         self._running: asyncio.Future[Any] | None = None
         self._through = asyncio.Event()
         self._released = asyncio.Event()
@@ -170,9 +174,17 @@ class Actor:
         """Whether it is over."""
         return self._task.done()
 
+    @property
+    def since(self) -> float | None:
+        """Since when a callback runs; None when none does, or it waits for a thread."""
+        if self.callback is None:
+            return None
+        return self._began if self._job is None else self._job.since
+
     def busy_for(self, now: float) -> float:
         """How long the callback that runs has been running; 0 when none does."""
-        return 0.0 if self.callback is None else now - self.since
+        since = self.since
+        return 0.0 if since is None else now - since
 
     async def finish(self, seconds: float) -> bool:
         """Take up nothing new, and wait until the callback is through; False if it is not."""
@@ -184,6 +196,8 @@ class Actor:
 
     def _shut(self) -> None:
         self.mailbox.shut()
+        if self._job is not None and self.callback != "teardown":
+            self._job.drop()
         if self.state is not WorkerState.ENDED:
             self.state = WorkerState.ENDING
 
@@ -389,13 +403,13 @@ class Actor:
 
     async def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
         function = getattr(self._handler, name)
-        self.callback, self.since = name, time.monotonic()
+        self.callback, self._began = name, time.monotonic()
         try:
             if not self._kind.has(name):
                 return function(*arguments, **named)  # our own, which is quick
             if inspect.iscoroutinefunction(function):
                 return await self._awaited(function(*arguments, **named))
-            answer = await self._supervisor.threads.run(partial(function, *arguments, **named))
+            answer = await self._in_thread(partial(function, *arguments, **named))
             return await self._awaited(answer) if inspect.isawaitable(answer) else answer
         except Exception as error:
             if isinstance(error, _CallbackCancelled):
@@ -403,6 +417,17 @@ class Actor:
             raise _CallbackRaised(name, error) from error
         finally:
             self.callback = None
+
+    async def _in_thread(self, function: Callable[[], Any]) -> Any:
+        """What a plain function returns."""
+        self._job = job = self._supervisor.threads.begin(function)
+        try:
+            return await job.result()
+        except Dropped:
+            raise _CallbackCancelled from None
+        finally:
+            self._job = None
+            self._began = job.since or self._began
 
     async def _awaited(self, awaitable: Awaitable[Any]) -> Any:
         """What a coroutine returns; it runs in a task of its own, so that it can be cancelled."""

@@ -6,6 +6,7 @@ Rules:
 - The consumer is asked all the time, so that its group sees a member that is alive. A callback that
   takes longer than ``max_poll_interval`` makes it a member that is stuck, as in a loop without
   workers: it leaves, nothing is asked any more, and it joins again when the callback is through.
+  One that waits for a thread is not stuck; if anybody is, then those that have the threads.
 - What the consumer has passed over because nobody is to see it counts as handled when its worker
   has nothing to do.
 - What comes of another log than what came before goes to a new worker (``renew``). So it is looked
@@ -91,7 +92,7 @@ class Feed:
         self._paused: set[TopicPartition] = set()
         self._pass_at = 0.0
         # Those that were told of: since when they are in their callback.
-        self._stuck: dict[Actor, float] = {}
+        self._stuck: dict[Actor, float | None] = {}
 
     async def repeat(self) -> None:
         """Feed the workers, for ever."""

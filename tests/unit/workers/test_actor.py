@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 import karrow
 from karrow import Commit, Handler, Stop
 from karrow.types import TopicPartition
-from karrow.workers.actor import Actor
+from karrow.workers.actor import Actor, WorkerState
 from karrow.workers.mailbox import Batch
 from karrow.workers.threads import Threads
 
@@ -80,3 +84,76 @@ def test_callback_that_is_cancelled_before_it_began() -> None:
         asyncio.run(main())
         gc.collect()
     assert told == []
+
+
+class Blocking(Handler):
+    """Plain callbacks that last until they are allowed to end."""
+
+    def setup(self, *_: Any, go_on: threading.Event, calls: list[str]) -> None:
+        self._go_on = go_on
+        self._calls = calls
+
+    def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+        self._calls.append(str(records[0]))
+        self._go_on.wait(20)
+        return Commit.ASYNC
+
+    def teardown(self) -> None:
+        self._calls.append("teardown")
+
+
+async def two_for_one_thread(
+    go_on: threading.Event, calls: list[str]
+) -> tuple[Supervisor, Actor, Actor]:
+    """Workers of which one has the thread, and the other waits for it with its records."""
+    supervisor = Supervisor()
+    first = actor_of(Blocking, supervisor, go_on=go_on, calls=calls)
+    second = actor_of(Blocking, supervisor, go_on=go_on, calls=calls)
+    while not first.state == second.state == WorkerState.WAITING:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    first.mailbox.give(Batch(["first"], 1, 1))
+    while first.since is None:  # noqa: ASYNC110 - a thread sets it
+        await asyncio.sleep(0.001)
+    second.mailbox.give(Batch(["second"], 1, 1))
+    while second.callback is None:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    return supervisor, first, second
+
+
+def test_time_begins_when_a_thread_takes_the_callback_up() -> None:
+    async def main() -> None:
+        go_on, calls = threading.Event(), list[str]()
+        supervisor, first, second = await two_for_one_thread(go_on, calls)
+        later = time.monotonic() + 100
+        assert first.busy_for(later) >= 100
+        assert second.callback == "handle_records"
+        assert second.busy_for(later) == 0
+        go_on.set()
+        while len(supervisor.noted) < 6:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert await first.finish(20)
+        assert await second.finish(20)
+        assert await first.release(20)
+        assert await second.release(20)
+        assert calls == ["first", "second", "teardown", "teardown"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_callback_that_waits_for_a_thread_is_dropped_at_the_end(is_lost: bool) -> None:
+    async def main() -> None:
+        go_on, calls = threading.Event(), list[str]()
+        supervisor, first, second = await two_for_one_thread(go_on, calls)
+        if is_lost:
+            second.let_be()
+        else:
+            assert await second.finish(20)
+        go_on.set()
+        assert await first.finish(20)
+        assert await first.release(20)
+        assert await second.release(20)
+        assert calls == ["first", "teardown", "teardown"]
+        assert supervisor.noted.count(1) == 1
+
+    asyncio.run(main())

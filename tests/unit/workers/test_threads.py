@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from karrow.workers.threads import Threads
+from karrow.workers.threads import Dropped, Threads
 
 
 def test_results_and_errors_come_back() -> None:
@@ -110,6 +110,47 @@ def test_result_that_nobody_waits_for_is_dropped() -> None:
         task.cancel()
         go_on.set()
         assert await threads.run(lambda: 2) == 2
+        threads.close()
+
+    asyncio.run(main())
+
+
+def test_function_that_is_dropped_before_its_turn_is_never_called() -> None:
+    async def main() -> None:
+        threads = Threads(1)
+        go_on, calls = threading.Event(), list[int]()
+        first = threads.begin(lambda: go_on.wait(20))
+        second = threads.begin(lambda: calls.append(2))
+        third = threads.begin(lambda: calls.append(3))
+        while first.since is None:  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0.001)
+        assert second.since is None
+        first.drop()  # too late
+        second.drop()
+        with pytest.raises(Dropped):
+            await second.result()
+        go_on.set()
+        assert await first.result()
+        await third.result()
+        assert calls == [3]
+        assert third.since is not None
+        threads.close()
+
+    asyncio.run(main())
+
+
+def test_function_that_nobody_waits_for_any_more_is_not_called() -> None:
+    async def main() -> None:
+        threads = Threads(1)
+        go_on, calls = threading.Event(), list[int]()
+        first = threads.begin(lambda: go_on.wait(20))
+        waiting = asyncio.create_task(threads.run(lambda: calls.append(2)))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        go_on.set()
+        assert await first.result()
+        assert await threads.run(lambda: list(calls)) == []
         threads.close()
 
     asyncio.run(main())
