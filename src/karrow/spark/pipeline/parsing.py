@@ -37,14 +37,13 @@ _INSIDE_LIST, _INSIDE_MAP = f"ARRAY<STRUCT<{BAD}: STRING>>", f"MAP<STRING, STRUC
 def parsed(records: DataFrame, schema: StructType) -> DataFrame:
     """Records with two more columns: the row, and whether it is bad."""
     with_bad = StructType([*schema.fields]).add(BAD, StringType())
-    text, trimmed = f.col(TEXT), _trimmed()
-    # With one brace only, which is the last character, nothing can be behind the object.
-    more = f.locate("}", trimmed) < f.length(trimmed)
+    text = f.col(TEXT)
+    # Where the first brace that closes is the last character, nothing can be behind the object.
+    more = f.locate("}", text) < f.length(text)
     bad = (
         text.isNull()
         | ~f.expr(f"is_valid_utf8({TEXT})")
-        | ~trimmed.startswith("{")
-        | ~trimmed.endswith("}")
+        | ~_opens()
         | f.col(ROW)[BAD].isNotNull()
         | f.when(more, ~_alone()).otherwise(f.lit(False))
     )
@@ -94,7 +93,7 @@ def why(schema: StructType) -> Column:
     found = (
         f.when(text.isNull(), "the record has no value")
         .when(~f.expr(f"is_valid_utf8({TEXT})"), "the value is not UTF-8")
-        .when(~_alone() | ~_trimmed().startswith("{"), "the value is not one JSON object")
+        .when(~_alone() | ~_opens(), "the value is not one JSON object")
     )
     for field in schema.fields:
         given = f.get_json_object(text, f"$['{field.name}']").isNotNull()
@@ -147,9 +146,9 @@ def _of_any(
     return lambda value: f.coalesce(f.exists(items(value), is_absent), f.lit(False))
 
 
-def _trimmed() -> Column:
-    """The text without what JSON takes for space."""
-    return f.btrim(f.col(TEXT), f.lit(" \t\r\n"))
+def _opens() -> Column:
+    """Whether the text begins with an object, behind what JSON takes for space."""
+    return f.ltrim(f.col(TEXT), f.lit(" \t\r\n")).startswith("{")
 
 
 def _header(name: str, value: Column) -> Column:
