@@ -647,7 +647,7 @@ def test_leaders_are_looked_for_until_they_are_found(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refusal that is not passing is raised once, and does not leave a partition for good."""
-    usual, refusals = Cluster.refresh, [errors.AuthenticationError("no") for _ in range(3)]
+    usual, refusals = Cluster.refresh, [errors.ClusterAuthorizationFailed("no") for _ in range(3)]
 
     async def refuses(self: Cluster, *arguments: Any, **options: Any) -> Any:
         here = asyncio.current_task()
@@ -660,7 +660,7 @@ def test_leaders_are_looked_for_until_they_are_found(
         assert read(consumer, 5) == list(range(5))
         monkeypatch.setattr(Cluster, "refresh", refuses)
         broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", topic=TOPIC, partition=0)
-        with pytest.raises(errors.AuthenticationError):
+        with pytest.raises(errors.ClusterAuthorizationFailed):
             read(consumer, 5)
         fill(broker, 1)
         assert read(consumer, 5) == list(range(5, 10))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import confluent_kafka.admin
 import pytest
@@ -140,3 +142,31 @@ def test_tls_with_a_certificate_that_clients_check(certificates: Certificates) -
 def test_a_server_needs_a_certificate() -> None:
     with pytest.raises(errors.ConfigError, match="certificate is missing"):
         karrow.Broker(tls=karrow.TLS())
+
+
+@pytest.mark.parametrize("group", [None, "group"])
+@pytest.mark.parametrize("way", ["subscribed", "assigned", "assigned at an offset"])
+def test_a_login_that_is_refused_ends_a_consumer(
+    broker: karrow.Broker, way: str, group: str | None
+) -> None:
+    login = karrow.Scram("alice", "canary-wrong")
+    options: dict[str, Any] = {
+        "retry_backoff": 0.02,
+        "retry_backoff_max": 0.05,
+        "start": "earliest",
+    }
+    with karrow.Consumer(broker.bootstrap, sasl=login, group=group, **options) as consumer:
+        if way == "subscribed":
+            consumer.subscribe("topic")
+        elif way == "assigned":
+            consumer.assign([("topic", 0)])
+        else:
+            consumer.assign({("topic", 0): 0})
+        for _ in range(3):
+            with pytest.raises(errors.AuthenticationError):
+                consumer.poll(15)
+        assert consumer.health().state is karrow.HealthState.DEAD
+        time.sleep(0.3)
+        broker.clear_requests()
+        time.sleep(0.3)
+        assert broker.requests == []  # nobody tries the same again

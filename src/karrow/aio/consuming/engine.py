@@ -65,6 +65,7 @@ class Engine:
             on_full=self._make_room,
             on_doubt=self._changed_soon,
             on_missing=self.lacks,
+            on_refused=self.fail,
             on_broken=self.broke,
         )
         self.fatal: KarrowError | None = None
@@ -80,6 +81,7 @@ class Engine:
 
     def start(self) -> None:
         """Belong to the running loop."""
+        self.fetcher.is_refused = False
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
 

@@ -25,6 +25,8 @@ Rules:
   can decide, reaches it through the inbox. Passing trouble is waited for: the leader is asked for
   again, the partition rests (KIP-580), and nothing is raised. A partition that the cluster does not
   have is looked for as long as it is assigned; each time it was not found is told (engine.py).
+- A login that is refused ends the consumer: nothing is asked for any more, as the next one would be
+  refused as well, and an account may be locked.
 - Every task here is owned: one that breaks ends the consumer.
 """
 
@@ -47,6 +49,7 @@ from karrow.aio.consuming.flight import Flight, Ground
 from karrow.aio.consuming.positions import Fetch, Positions, State, Watermarks
 from karrow.aio.consuming.requests import FIRST_WITH_TOPIC_IDS, FetchRequests, Session
 from karrow.aio.consuming.session import FetchSession
+from karrow.aio.consuming.watch import is_refusal
 from karrow.errors import (
     FencedLeaderEpoch,
     FetchSessionIdNotFound,
@@ -101,6 +104,7 @@ class Fetcher(Calls):
         on_full: Callable[[], object],
         on_doubt: Callable[[], object],
         on_missing: Callable[[TopicPartition, KarrowError], object],
+        on_refused: Callable[[KarrowError], object],
         on_broken: Callable[[str, Exception], object],
     ) -> None:
         super().__init__(config, cluster)
@@ -113,6 +117,8 @@ class Fetcher(Calls):
         self._on_full = on_full
         self._on_doubt = on_doubt
         self._on_missing = on_missing
+        self._on_refused = on_refused
+        self.is_refused = False
         self._on_broken = on_broken
         self._requests = FetchRequests(config, cluster)
         self._level = isolation_level(config.isolation)
@@ -176,7 +182,7 @@ class Fetcher(Calls):
         now = time.monotonic()
         limit = AHEAD * self._config.partition_max_bytes
         with self._lock:
-            fetches = self.positions.to_fetch(now)
+            fetches = [] if self.is_refused else self.positions.to_fetch(now)
             if fetches and self._is_full():
                 self._on_full()
             found = [
@@ -246,6 +252,9 @@ class Fetcher(Calls):
                 try:
                     said = await self._cluster.refresh(asked)
                 except KarrowError as error:
+                    if is_refusal(error):
+                        self._refuse(error)
+                        break
                     if not error.retriable and type(error) is not told:
                         told = type(error)
                         self._inbox.fail(error)
@@ -265,6 +274,12 @@ class Fetcher(Calls):
             self._on_broken("looking for leaders", error)
         finally:
             self._refreshing = None
+
+    def _refuse(self, error: KarrowError) -> None:
+        self.is_refused = True
+        self.positions.changes += 1
+        self._stale.clear()
+        self._on_refused(error)
 
     def _hold_up(self, topics: set[str], said: ClusterMetadata | KarrowError) -> None:
         """Note why partitions of topics cannot be asked for: nobody knows whom to ask."""
@@ -618,7 +633,9 @@ class Fetcher(Calls):
         asked = list(asked)
         self._is_other = True
         known = {type(self.troubles.get(one.partition)) for one in asked}
-        if not _is_passing(error) and type(error) not in known:
+        if is_refusal(error):
+            self._refuse(error)
+        elif not _is_passing(error) and type(error) not in known:
             self._inbox.fail(error)
         for fetch in asked:
             partition = fetch.partition

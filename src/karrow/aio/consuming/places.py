@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from karrow.aio.calls.base import Request
 from karrow.aio.calls.commits import CommitCalls
 from karrow.aio.consuming.positions import LookUp, Reset, Validation
+from karrow.aio.consuming.watch import is_refusal
 from karrow.errors import (
     CallbackError,
     KarrowError,
@@ -141,7 +142,8 @@ class Places(CommitCalls):
                 self._engine.lacks(one.partition, why)
             if not is_consumer_group_retriable(why) and self._stop(one) and id(why) not in told:
                 told.add(id(why))
-                self._engine.inbox.fail(why)
+                tell = self._engine.fail if is_refusal(why) else self._engine.inbox.fail
+                tell(why)
 
     def _is_open(self, question: Q) -> bool:
         return self._positions.is_current(question.partition, question.epoch)

@@ -9,6 +9,8 @@ Rules:
 - A topic that does not exist is asked for again and again. Without a group the application hears of
   it once, when it has been missing for a moment: topics are not everywhere at once. In a group it
   is seen in ``trouble``. Of one that may not be read it hears in both cases.
+- A login that is refused ends a consumer without a group; in a group its member does so. Of a
+  consumer that has ended nothing is looked at any more.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from karrow.aio.calls.base import Calls
-from karrow.errors import KarrowError, UnknownTopicOrPartition
+from karrow.errors import AuthenticationError, KarrowError, UnknownTopicOrPartition
 from karrow.net.retry import is_consumer_group_retriable
 from karrow.net.sharing import cancelled
 from karrow.types import ClusterMetadata, OffsetSpec, TopicPartition
@@ -71,6 +73,8 @@ class Watch(Calls):
                 except KarrowError as error:
                     self._failed(error, failures, in_group=rejoin is not None)
                     failures += 1
+                    if self._engine.fatal is not None:
+                        return
                     await asyncio.sleep(min(self._pause(failures), MISSING_PAUSE))
                 else:
                     self.trouble, failures = None, 0
@@ -99,7 +103,9 @@ class Watch(Calls):
     def _failed(self, error: KarrowError, failures: int, *, in_group: bool) -> None:
         is_known = type(error) is type(self.trouble)
         self.trouble = error
-        if not is_consumer_group_retriable(error):
+        if is_refusal(error) and not in_group:
+            self._engine.fail(error)
+        elif not is_consumer_group_retriable(error):
             if not is_known:
                 self._engine.inbox.fail(error)
         elif failures == PATIENCE and not in_group and isinstance(error, UnknownTopicOrPartition):
@@ -110,6 +116,11 @@ class Watch(Calls):
         task, self._task = self._task, None
         self.trouble, self._has_looked = None, False
         await cancelled(task)
+
+
+def is_refusal(error: KarrowError) -> bool:
+    """Whether a login was refused for good; a provider of credentials may be back in a moment."""
+    return isinstance(error, AuthenticationError) and not error.retriable
 
 
 def _require_all(subscription: Subscription, known: ClusterMetadata) -> None:
