@@ -149,7 +149,10 @@ def test_both_write_the_same_records_to_the_same_partitions(
         ("cast(null as string) as key", "cast(id as string) as value"),
         ("'' as key", "'' as value"),
         ("cast(id as string) as value", "cast(null as int) as partition"),
-        ("cast(id as string) as value", "array() as headers"),
+        (
+            "cast(id as string) as value",
+            "cast(array() as array<struct<key: string, value: binary>>) as headers",
+        ),
     ],
 )
 def test_both_write_the_same_records(sinks: Sinks, columns: tuple[str, ...]) -> None:
