@@ -26,6 +26,7 @@ def test_offsets_are_given_by_partition() -> None:
         ({("orders",): 5}, "('orders',) is no partition"),
         ({("orders", "0"): 5}, "('orders', '0') is no partition"),
         ({("orders", 0): "5"}, "offset '5' cannot be committed"),
+        ({("orders", 0): (5,)}, "(5,) cannot be committed; give (offset, metadata)"),
         (5, "a int cannot be committed"),
     ],
 )

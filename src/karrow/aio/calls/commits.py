@@ -198,6 +198,8 @@ def committable(value: Committable) -> CommittedOffset:
     if isinstance(value, CommittedOffset):
         stored = value
     elif isinstance(value, tuple):
+        if len(value) != 2:
+            raise ConfigError(f"{value!r} cannot be committed", hint="give (offset, metadata)")
         stored = CommittedOffset(value[0], metadata=value[1])
     else:
         stored = CommittedOffset(value)
