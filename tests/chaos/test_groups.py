@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from karrow import errors
 from karrow.broker.groups.consumer import ConsumerGroup
 from karrow.broker.threaded import Broker
 from tests.chaos.members import GroupReport, run_group
@@ -14,6 +15,7 @@ from tests.chaos.test_embedded import NODES, PARTITIONS, TOPIC, Nodes, drawn, me
 from tests.chaos.workload import Fault, Plan
 
 GROUP = "group"
+NO_GENERATION = -1
 QUICK: dict[str, Any] = {
     "request_timeout": 1.0,
     "connect_timeout": 1.0,
@@ -89,7 +91,10 @@ def expire(broker: Broker) -> int:
 
     def drop() -> int:  # in one turn of its loop: nothing comes in between
         groups = broker._inner._cluster.groups
-        group = groups.find(GROUP)
+        try:
+            group = groups.find(GROUP)
+        except errors.GroupIdNotFound:
+            return NO_GENERATION  # nobody has joined yet
         last = group.epoch if isinstance(group, ConsumerGroup) else group.generation
         groups.expire(GROUP)
         return last
