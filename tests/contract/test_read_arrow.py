@@ -127,11 +127,12 @@ def test_damaged_data_is_raised_with_its_place() -> None:
     with karrow.Broker(brokers=3) as broker:
         broker.create_topic("hurt", 3)
         with karrow.Client(broker.bootstrap) as client:
-            for number in range(9):
-                client.produce("hurt", [b"1", b"2"], partition=number % 3)
+            # In one batch: the offset and the length in front of a second one have no checksum.
+            for number in range(3):
+                client.produce("hurt", [b"1", b"2"] * 3, partition=number)
         broker.corrupt("Fetch", topic="hurt", partition=1)
         with pytest.raises(errors.CorruptRecordError) as caught:
             karrow.read_arrow(broker.bootstrap, "hurt")
         assert {"topic": "hurt", "partition": 1}.items() <= caught.value.context.items()
-        assert caught.value.offset in (0, 2, 4)
+        assert caught.value.offset == 0
         assert rows(karrow.read_arrow(broker.bootstrap, "hurt")) == everything(6, 3)
