@@ -198,7 +198,7 @@ class Feed:
         position, epoch = self._place(partition)
         if position is None:
             return
-        if self.is_elsewhere(partition):
+        if self._storing.has_another_log(partition, position):
             self._workers.renew(partition)
         else:
             self._ledger.reached(partition, position, epoch)

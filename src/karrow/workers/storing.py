@@ -127,11 +127,11 @@ class Storing:
             )
 
     async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
-        stored = {
-            one: CommittedOffset(offset, self.ledger.epoch(one)) for one, offset in offsets.items()
-        }
+        epoch = self.ledger.epoch
         try:
-            await self._consumer.commit({one: offset for one, offset in stored.items()})  # noqa: C416 - for other keys' types
+            await self._consumer.commit(
+                {one: CommittedOffset(offset, epoch(one)) for one, offset in offsets.items()}
+            )
         except KarrowError as error:
             self.trouble = error
             if is_final(error):

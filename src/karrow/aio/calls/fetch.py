@@ -218,8 +218,6 @@ def _records(
     """
     if not data:
         return [], start
-    if not run_of(data)[1]:
-        raise _without_batch(data, where, start, aborted)
     reader = RecordReader(
         data, topic=where.topic, partition=where.partition, from_offset=start, aborted=aborted
     )
@@ -229,25 +227,15 @@ def _records(
     except CorruptRecordError:
         if not records:
             raise
+    if not (records or run_of(data)[1]):
+        raise CorruptRecordError(
+            f"{len(data)} bytes came without a whole batch",
+            hint="they are damaged, or cut off: brokers before 0.10.1 give no more than max_bytes",
+            topic=where.topic,
+            partition=where.partition,
+            offset=start,
+        )
     return records, max(start, reader.next_offset)
-
-
-def _without_batch(
-    data: Any, where: TopicPartition, start: int, aborted: tuple[AbortedTransaction, ...] | None
-) -> CorruptRecordError:
-    """What is wrong with data that has no whole batch; its reader knows best, if it complains."""
-    topic, partition = where
-    try:
-        list(RecordReader(data, topic=topic, partition=partition, aborted=aborted))
-    except CorruptRecordError as error:
-        return error
-    return CorruptRecordError(
-        f"{len(data)} bytes came without a whole batch",
-        hint="they are damaged, or cut off: brokers before 0.10.1 give no more than max_bytes",
-        topic=topic,
-        partition=partition,
-        offset=start,
-    )
 
 
 def _end(result: FetchResult[Record], isolation: Isolation) -> int:

@@ -227,6 +227,10 @@ class Engine:
         elif self.positions.stop(partition, self.positions[partition].epoch):
             self.inbox.fail(error)
 
+    def end_lease(self) -> None:
+        """Go by nobody's session any more: data may go out as long as it is assigned."""
+        self.lease, self.on_poll = _forever, _nothing
+
     def settle(self) -> None:
         """Bring positions up to where iteration is; the lock is held."""
         self.positions.settle()

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from math import inf
 from typing import TYPE_CHECKING
 
 from karrow.aio.consuming.commits import FAREWELL
@@ -81,8 +80,7 @@ class Member:
             await self.membership.close()
         finally:
             self._commits.membership = self._commits.loss = None
-            self._engine.on_poll = _nothing
-            self._engine.lease = _forever
+            self._engine.end_lease()
 
     def subscribe(self, subscription: Subscription) -> None:
         """Want other topics."""
@@ -171,11 +169,3 @@ class Member:
     def failed(self, error: KarrowError) -> None:
         """Nothing goes on."""
         self._engine.fail(error)
-
-
-def _forever() -> float:
-    return inf
-
-
-def _nothing() -> None:
-    return None
