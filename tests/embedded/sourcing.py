@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
+import karrow
 from karrow.spark.reading.batch import BatchReader, batch_reader
 from karrow.spark.reading.ranges import Range
 from karrow.spark.reading.stream import StreamReader
@@ -107,3 +108,25 @@ class Query:
 
 def stream(bootstrap: str, **given: Any) -> Query:
     return Query(bootstrap, given)
+
+
+def numbers(*bounds: int) -> list[bytes]:
+    """Values that are told apart."""
+    return [b"%d" % number for number in range(*bounds)]
+
+
+def put(client: karrow.Client, *bounds: int, partition: int = 0, topic: str = "orders") -> None:
+    """Append numbers to a partition."""
+    client.produce(topic, numbers(*bounds), partition=partition)
+
+
+def query(broker: karrow.Broker, **given: Any) -> Query:
+    """A stream of the topic ``orders``, if nothing else is given."""
+    return stream(broker.bootstrap, **{"subscribe": "orders", **given})
+
+
+def next_values(running: Query) -> list[bytes]:
+    """The values of the next batch, which there has to be."""
+    rows = running.next()
+    assert rows is not None
+    return values(rows)

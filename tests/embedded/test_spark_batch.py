@@ -30,7 +30,7 @@ from karrow.spark.reading.batch import FilteredReader
 from karrow.spark.reading.loss import DataLoss
 from karrow.spark.reading.ranges import Range
 from karrow.spark.reading.schema import schema
-from tests.embedded.sourcing import batch, in_task, places, read, values
+from tests.embedded.sourcing import batch, in_task, numbers, places, read, values
 
 COUNT = 300
 
@@ -47,10 +47,6 @@ def broker() -> Iterator[karrow.Broker]:
 def client(broker: karrow.Broker) -> Iterator[karrow.Client]:
     with karrow.Client(broker.bootstrap) as client:
         yield client
-
-
-def numbers(*bounds: int) -> list[bytes]:
-    return [b"%d" % number for number in range(*bounds)]
 
 
 def fill(client: karrow.Client, *, per_batch: int = 10, partition: int = 0, **more: Any) -> None:

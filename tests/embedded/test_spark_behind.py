@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from karrow.spark import pool
 from karrow.spark.reading.loss import DataLoss
 from karrow.spark.reading.topics import Found, Topics
 from karrow.types import TopicPartition
-from tests.embedded.sourcing import Query, stream, values
+from tests.embedded.sourcing import next_values, numbers, put, query, stream
 
 
 @pytest.fixture
@@ -29,24 +28,6 @@ def broker() -> Iterator[karrow.Broker]:
 def client(broker: karrow.Broker) -> Iterator[karrow.Client]:
     with karrow.Client(broker.bootstrap) as client:
         yield client
-
-
-def numbers(*bounds: int) -> list[bytes]:
-    return [b"%d" % number for number in range(*bounds)]
-
-
-def put(client: karrow.Client, *bounds: int, partition: int = 0, topic: str = "orders") -> None:
-    client.produce(topic, numbers(*bounds), partition=partition)
-
-
-def query(broker: karrow.Broker, **given: Any) -> Query:
-    return stream(broker.bootstrap, **{"subscribe": "orders", **given})
-
-
-def read(running: Query) -> list[bytes]:
-    rows = running.next()
-    assert rows is not None
-    return values(rows)
 
 
 @dataclass
@@ -100,19 +81,19 @@ def test_a_partition_that_a_broker_does_not_know_of_yet_stays_where_it_is(
     behind.has_ids = has_ids
     running = query(broker, startingOffsets="earliest", failOnDataLoss=fails)
     put(client, 3)
-    assert read(running) == numbers(3)
+    assert next_values(running) == numbers(3)
     add_partition(broker)
     put(client, 7, partition=2)
-    assert read(running) == numbers(7)
+    assert next_values(running) == numbers(7)
     behind.times = times
     put(client, 3, 5)
-    assert read(running) == numbers(3, 5)
+    assert next_values(running) == numbers(3, 5)
     assert running.next() is None
     running.restart()
     assert running.repeat(2)
     behind.times = 0
     put(client, 7, 9, partition=2)
-    assert read(running) == numbers(7, 9)
+    assert next_values(running) == numbers(7, 9)
     assert running.next() is None
 
 
@@ -143,7 +124,7 @@ def test_a_partition_that_is_not_known_yet_when_a_stream_begins_at_latest(
     assert running.next() == []
     behind.times = 0
     put(client, 7, 9, partition=2)
-    assert read(running) == numbers(7, 9)
+    assert next_values(running) == numbers(7, 9)
 
 
 def test_available_now_reads_a_partition_that_was_not_known_at_once(
@@ -154,7 +135,7 @@ def test_available_now_reads_a_partition_that_was_not_known_at_once(
     put(client, 7, partition=2)
     behind.times = 1
     running.reader.prepareForTriggerAvailableNow()
-    assert read(running) == numbers(7)
+    assert next_values(running) == numbers(7)
     assert running.next() is None
 
 
@@ -172,7 +153,7 @@ def test_a_topic_that_was_made_anew_with_fewer_partitions(
     running.given["failOnDataLoss"] = "false"
     running.log.pop()
     running.restart()
-    assert read(running) == numbers(4)
+    assert next_values(running) == numbers(4)
     assert running.next() is None
 
 

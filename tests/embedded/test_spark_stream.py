@@ -21,7 +21,18 @@ from karrow.spark import pool
 from karrow.spark.reading.loss import DataLoss
 from karrow.spark.reading.stream import StreamReader
 from karrow.types import TopicPartition
-from tests.embedded.sourcing import Query, in_task, options, places, stream, values
+from tests.embedded.sourcing import (
+    Query,
+    in_task,
+    next_values,
+    numbers,
+    options,
+    places,
+    put,
+    query,
+    stream,
+    values,
+)
 
 
 @pytest.fixture
@@ -38,24 +49,6 @@ def client(broker: karrow.Broker) -> Iterator[karrow.Client]:
         yield client
 
 
-def numbers(*bounds: int) -> list[bytes]:
-    return [b"%d" % number for number in range(*bounds)]
-
-
-def put(client: karrow.Client, *bounds: int, partition: int = 0, topic: str = "orders") -> None:
-    client.produce(topic, numbers(*bounds), partition=partition)
-
-
-def query(broker: karrow.Broker, **given: Any) -> Query:
-    return stream(broker.bootstrap, **{"subscribe": "orders", **given})
-
-
-def read(running: Query) -> list[bytes]:
-    rows = running.next()
-    assert rows is not None
-    return values(rows)
-
-
 # ---- where it begins
 
 
@@ -64,7 +57,7 @@ def test_latest_is_where_a_stream_begins(broker: karrow.Broker, client: karrow.C
     running = query(broker)
     assert running.next() == []
     put(client, 3, 5)
-    assert read(running) == numbers(3, 5)
+    assert next_values(running) == numbers(3, 5)
     assert running.next() is None
 
 
@@ -76,7 +69,7 @@ def test_where_a_stream_began_is_known_after_a_restart(
     assert running.next() == []
     put(client, 3, 5)
     running.restart()
-    assert read(running) == numbers(3, 5)
+    assert next_values(running) == numbers(3, 5)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +90,7 @@ def test_other_beginnings(
     put(client, 10)
     client.commit_offsets("billing", {("orders", 0): 7})
     given = {"startingOffsetsByTimestampStrategy": "latest", **given}
-    assert read(query(broker, **given)) == numbers(first, 10)
+    assert next_values(query(broker, **given)) == numbers(first, 10)
 
 
 # ---- how far it goes
@@ -107,7 +100,7 @@ def test_batches_follow_each_other(broker: karrow.Broker, client: karrow.Client)
     running = query(broker)
     for first in range(0, 50, 10):
         put(client, first, first + 10)
-        assert read(running) == numbers(first, first + 10)
+        assert next_values(running) == numbers(first, first + 10)
     assert running.next() is None
 
 
@@ -153,15 +146,15 @@ def test_too_few_are_waited_for(broker: karrow.Broker, client: karrow.Client) ->
     running = query(
         broker, startingOffsets="earliest", minOffsetsPerTrigger=10, maxTriggerDelay="1s"
     )
-    assert read(running) == numbers(5)  # the first batch does not wait
+    assert next_values(running) == numbers(5)  # the first batch does not wait
     put(client, 5, 10)
     assert running.next() is None
     put(client, 10, 16)
-    assert read(running) == numbers(5, 16)
+    assert next_values(running) == numbers(5, 16)
     put(client, 16, 18)
     assert running.next() is None
     time.sleep(1.1)
-    assert read(running) == numbers(16, 18)
+    assert next_values(running) == numbers(16, 18)
 
 
 def test_limits_as_spark_calls_them(broker: karrow.Broker, client: karrow.Client) -> None:
@@ -209,7 +202,7 @@ def test_available_now_at_the_end_of_a_topic_that_grows(
     running.restart()
     assert running.repeat(0) == []
     put(client, 5, 8)
-    assert read(running) == numbers(5, 8)
+    assert next_values(running) == numbers(5, 8)
 
 
 def test_the_latest_offsets_are_reported(broker: karrow.Broker, client: karrow.Client) -> None:
@@ -233,7 +226,7 @@ def test_the_first_batch_repeats_although_latest_has_moved(
     put(client, 10, 20)
     running.restart()
     assert running.repeat(0) == first
-    assert read(running) == numbers(10, 20)
+    assert next_values(running) == numbers(10, 20)
 
 
 def test_batches_repeat_after_more_came(broker: karrow.Broker, client: karrow.Client) -> None:
@@ -263,7 +256,7 @@ def test_offsets_are_in_the_form_of_sparks_own_connector(
     # A checkpoint of that connector would do, too.
     running.log.append(json.dumps(end))
     put(client, 4, 6)
-    assert read(running) == numbers(4, 6)
+    assert next_values(running) == numbers(4, 6)
 
 
 def test_offsets_of_a_checkpoint_can_be_given_as_starting_offsets(
@@ -273,7 +266,7 @@ def test_offsets_of_a_checkpoint_can_be_given_as_starting_offsets(
     running = query(broker, startingOffsets="earliest")
     running.next()
     put(client, 3, 5)
-    assert read(query(broker, startingOffsets=running.log[-1])) == numbers(3, 5)
+    assert next_values(query(broker, startingOffsets=running.log[-1])) == numbers(3, 5)
 
 
 # ---- topics that change
@@ -284,7 +277,7 @@ def test_added_partitions_are_read_from_their_beginning(
 ) -> None:
     running = query(broker)
     put(client, 3)
-    assert read(running) == numbers(3)
+    assert next_values(running) == numbers(3)
     with karrow.Admin(broker.bootstrap) as admin:
         admin.create_partitions({"orders": 3})
     put(client, 7, partition=2)
@@ -303,7 +296,7 @@ def test_added_topics_are_read_from_their_beginning(
     assert running.next() == []
     broker.create_topic("ordinary", partitions=1)
     put(client, 3, topic="ordinary")
-    assert read(running) == numbers(3)
+    assert next_values(running) == numbers(3)
 
 
 def recreate(broker: karrow.Broker, client: karrow.Client) -> None:
@@ -354,11 +347,11 @@ def test_a_worker_that_knows_the_old_topic_looks_again(
     given = {"startingOffsets": "earliest"}
     worker = query(broker, **given, kafka_client_id="worker")
     put(client, 3)
-    assert read(worker) == numbers(3)
+    assert next_values(worker) == numbers(3)
     recreate(broker, client)
     put(client, 7)
     planned = query(broker, **given)
-    assert read(planned) == numbers(7)
+    assert next_values(planned) == numbers(7)
     found = [row for part in planned.ranges(0) for row in in_task(worker.reader, part)]
     assert values(found) == numbers(7)
 
@@ -390,7 +383,7 @@ def test_a_topic_that_is_deleted_is_a_loss(broker: karrow.Broker, client: karrow
     running.log.pop()
     running.restart()
     put(client, 2, topic="other")
-    assert read(running) == numbers(2)
+    assert next_values(running) == numbers(2)
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
@@ -403,7 +396,7 @@ def test_a_topic_that_is_missing_for_a_moment_is_not_gone(
     running.next()
     put(client, 3, 5)
     fault = broker.fail("Metadata", "UNKNOWN_TOPIC_OR_PARTITION", topic="orders", times=2)
-    assert read(running) == numbers(3, 5)
+    assert next_values(running) == numbers(3, 5)
     assert fault.met == 2
 
 
@@ -474,7 +467,7 @@ def test_a_log_that_ends_inside_a_batch_is_gone_on_with_at_its_end(
     assert "to 99 of orders-0 are not there" in caplog.text
     assert running.next() == []
     put(client, 200, 205)
-    assert read(running) == numbers(200, 205)
+    assert next_values(running) == numbers(200, 205)
 
 
 # ---- groups
