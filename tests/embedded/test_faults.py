@@ -158,6 +158,22 @@ def test_a_bit_of_the_records_is_wrong(broker: karrow.Broker) -> None:
         assert client.fetch("orders", 0, offset=0).records[0].value == b"1"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_damage_is_where_a_checksum_finds_it(seed: int) -> None:
+    with karrow.Broker(seed=seed) as broker, karrow.Client(broker.bootstrap) as client:
+        for number in range(5):
+            client.produce("orders", [b"%d" % number], partition=0)
+        broker.corrupt("Fetch")
+        try:  # what stands in front of the damage is good
+            found = [one.value for one in client.fetch("orders", 0, offset=0).records]
+        except errors.CorruptRecordError as error:
+            assert error.offset == 0
+            found = []
+        assert len(found) < 5
+        assert found == [b"%d" % number for number in range(len(found))]
+        assert len(client.fetch("orders", 0, offset=0).records) == 5
+
+
 def test_damage_follows_from_the_seed() -> None:
     def damaged(seed: int) -> bytes:
         partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}

@@ -13,6 +13,7 @@ from karrow import errors
 from karrow.broker.call import HANDLERS, Call, Damaged, Ending, Raw, Throttled
 from karrow.broker.naming import named
 from karrow.broker.refusal import refusal
+from karrow.records import batches
 
 if TYPE_CHECKING:
     from karrow.broker.cluster import Cluster
@@ -27,6 +28,9 @@ FETCH_SESSION_ERRORS = (
     errors.FetchSessionTopicIdError,
 )
 REMEMBERED = 10_000
+# From here on a batch's checksum tells of damage, whatever its magic: nothing tells of damage to the
+# offset and the length in front of it, which look like another log.
+CHECKSUMMED = 21
 
 
 class SeenRequest(NamedTuple):
@@ -176,13 +180,16 @@ def _damaged(answer: Any, bit: int) -> Any:
         if getattr(partition, "records", None)
     ]
     for partition in filled:
-        partition.records = flip(partition.records, bit, start=21)
+        found = batches(partition.records)
+        hurt = found[bit % len(found)]
+        end = hurt.position + hurt.size_bytes
+        partition.records = flip(partition.records, bit, hurt.position + CHECKSUMMED, end)
     return answer if filled else Damaged(answer, bit)
 
 
-def flip(data: bytes, bit: int, start: int = 0) -> bytes:
-    """The same bytes with one bit wrong, after ``start``."""
+def flip(data: bytes, bit: int, start: int, end: int | None = None) -> bytes:
+    """The same bytes with one bit wrong, from ``start`` on."""
     changed = bytearray(data)
-    place = start + (bit >> 3) % max(1, len(changed) - start)
+    place = start + (bit >> 3) % max(1, (end or len(changed)) - start)
     changed[place] ^= 1 << (bit & 7)
     return bytes(changed)
