@@ -28,8 +28,8 @@ FETCH_SESSION_ERRORS = (
     errors.FetchSessionTopicIdError,
 )
 REMEMBERED = 10_000
-# From here on a batch's checksum tells of damage, whatever its magic: nothing tells of damage to the
-# offset and the length in front of it, which look like another log.
+# From here on a batch's checksum tells of damage, whatever its magic. Nothing tells of damage to
+# the offset and the length in front of it, which look like another log.
 CHECKSUMMED = 21
 
 

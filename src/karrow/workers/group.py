@@ -259,6 +259,7 @@ def _stopping_on_signals(group: WorkerGroup) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    background()  # a handler that needs it while this thread starts it would wait for itself
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def restore() -> None:

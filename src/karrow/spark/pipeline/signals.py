@@ -2,16 +2,19 @@
 
 Rules:
 - The first one is a wish, and everything ends in good order; the second one ends it at once.
+- A handler runs between any two steps of the main thread, also while that holds a lock: it may take
+  none that is not made for it, such as that of a threading.Event.
 - Ctrl-C goes to all processes of a terminal, Spark's workers too, and would fail the batch that is
   to end in good order. What is started with the signal blocked never hears of it.
 """
 
 from __future__ import annotations
 
+import queue
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -25,7 +28,7 @@ class StopWish:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        self._wished = threading.Event()
+        self._wishes: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -51,13 +54,16 @@ class StopWish:
 
     def wait(self, timeout: float) -> bool:
         """Whether somebody wants it to stop, waiting for that so long."""
-        return self._wished.wait(timeout)
+        if self.number is None:
+            with suppress(queue.Empty):
+                self._wishes.get(timeout=timeout)
+        return self.number is not None
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if self.number is not None:
             raise KeyboardInterrupt
         self.number = number
-        self._wished.set()
+        self._wishes.put(number)
 
 
 @contextmanager

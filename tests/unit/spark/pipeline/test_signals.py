@@ -7,6 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -23,6 +26,36 @@ def test_the_first_is_a_wish_the_second_ends_it(number: signal.Signals) -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
     assert signal.getsignal(number) is before
+
+
+def signal_at_line(count: int) -> Callable[[FrameType, str, object], Any]:
+    """For sys.settrace: a signal comes before the line of that number."""
+    left = count
+
+    def trace(_frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal left
+        left -= event == "line"
+        if left == 0:
+            left = -1
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    return trace
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("line", range(1, 30))
+def test_a_signal_may_come_at_any_moment_of_the_wait(line: int) -> None:
+    with StopWish() as wish:
+        before = sys.gettrace()
+        sys.settrace(signal_at_line(line))
+        try:
+            for _ in range(100):
+                if wish.wait(0):
+                    break
+        finally:
+            sys.settrace(before)
+        assert wish.number == signal.SIGTERM
 
 
 def test_whoever_took_the_signal_meanwhile_loses_it() -> None:
