@@ -12,6 +12,7 @@ import pytest
 import karrow
 from karrow import errors, events
 from karrow.aio.consuming.fetcher import Fetcher
+from karrow.aio.consuming.leaders import Leaders
 from karrow.aio.consuming.positions import Positions
 from karrow.broker.handlers import fetch as handlers
 from karrow.broker.threaded import Broker
@@ -612,16 +613,17 @@ def test_a_refusal_is_told_once_and_stops_its_partition(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "task"), [("_keep", ""), ("_wanted", "aside"), ("_hold_up", "metadata")]
+    ("part", "method", "task"),
+    [(Fetcher, "_keep", ""), (Fetcher, "_wanted", "aside"), (Leaders, "_hold_up", "metadata")],
 )
 def test_a_task_that_breaks_ends_the_consumer(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, method: str, task: str
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, part: type, method: str, task: str
 ) -> None:
     """In a worker, beside it, or where leaders are looked for: it never looks well afterwards."""
-    usual = getattr(Fetcher, method)
+    usual = getattr(part, method)
     broken: list[str] = []
 
-    def breaks_once(self: Fetcher, *arguments: Any) -> Any:
+    def breaks_once(self: object, *arguments: Any) -> Any:
         here = asyncio.current_task()
         name = "" if here is None else here.get_name()
         if broken or not name.endswith(task):
@@ -632,7 +634,7 @@ def test_a_task_that_breaks_ends_the_consumer(
     fill(broker, 1)
     with reader(broker, max_wait=1.0) as consumer:
         assert read(consumer, 5) == list(range(5))
-        monkeypatch.setattr(Fetcher, method, breaks_once)
+        monkeypatch.setattr(part, method, breaks_once)
         time.sleep(0.1)  # now the next fetch waits at its broker
         consumer.seek((TOPIC, 0), 5)
         broker.move_leader(TOPIC, 0)

@@ -23,8 +23,7 @@ Rules:
   asked for is damaged; it is raised where it is read, and not asked for again.
 - What a broker says of a partition changes its cursor (positions.py) or, if only the application
   can decide, reaches it through the inbox. Passing trouble is waited for: the leader is asked for
-  again, the partition rests (KIP-580), and nothing is raised. A partition that the cluster does not
-  have is looked for as long as it is assigned; each time it was not found is told (engine.py).
+  again (leaders.py), the partition rests (KIP-580), and nothing is raised.
 - A login that is refused ends the consumer: nothing is asked for any more, as the next one would be
   refused as well, and an account may be locked.
 - Every task here is owned: one that breaks ends the consumer.
@@ -46,6 +45,7 @@ from karrow.aio.calls.base import Calls
 from karrow.aio.calls.offsets import isolation_level
 from karrow.aio.consuming.chunk import Chunk
 from karrow.aio.consuming.flight import Flight, Ground
+from karrow.aio.consuming.leaders import Leaders
 from karrow.aio.consuming.positions import Fetch, Positions, State, Watermarks
 from karrow.aio.consuming.requests import FIRST_WITH_TOPIC_IDS, FetchRequests, Session
 from karrow.aio.consuming.session import FetchSession
@@ -56,16 +56,14 @@ from karrow.errors import (
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
     KarrowError,
-    LeaderNotAvailable,
     OffsetOutOfRange,
     StaleMetadata,
     UnknownLeaderEpoch,
     UnknownServerError,
     error_for,
 )
-from karrow.net.cluster import missing
 from karrow.net.sharing import cancelled
-from karrow.types import ClusterMetadata, Node, TopicMetadata, TopicPartition
+from karrow.types import Node, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -116,7 +114,6 @@ class Fetcher(Calls):
         self._on_recreated = on_recreated
         self._on_full = on_full
         self._on_doubt = on_doubt
-        self._on_missing = on_missing
         self._on_refused = on_refused
         self.is_refused = False
         self._on_broken = on_broken
@@ -135,12 +132,21 @@ class Fetcher(Calls):
         # What keeps partitions from being fetched, while it is tried again.
         self.troubles: dict[TopicPartition, KarrowError] = {}
         self._resting: dict[TopicPartition, tuple[float, int]] = {}
-        self._refreshing: asyncio.Task[None] | None = None
-        self._stale: set[str] = set()
         self._is_closed = False
         # Whether a partition may have to be asked for by another worker than before.
         self._is_other = False
         self.waits_for_room = False
+        self._leaders = Leaders(
+            config,
+            cluster,
+            positions,
+            self.troubles,
+            on_change=self.changed,
+            on_error=inbox.fail,
+            on_missing=on_missing,
+            on_refused=self._refuse,
+            on_broken=on_broken,
+        )
 
     # ---- who is asked
 
@@ -220,7 +226,7 @@ class Fetcher(Calls):
         known = cache.partition(topic, number)
         age = cache.age_of(topic, asyncio.get_running_loop().time())
         if age > self._config.metadata_max_age or known is None or known.leader is None:
-            self._refresh(topic)
+            self._leaders.look_for(topic)
         # Of a topic that is doubted because of one leader, the others are still to be asked.
         is_doubted = age == float("inf") and fetch.partition in self.troubles
         if known is None or known.leader is None or is_doubted:
@@ -236,66 +242,11 @@ class Fetcher(Calls):
         self.positions.ask_leader(fetch.partition)
         return known.leader
 
-    def _refresh(self, topic: str) -> None:
-        self._stale.add(topic)
-        if self._refreshing is None:
-            self._refreshing = asyncio.create_task(
-                self._refresh_stale(), name="karrow fetch metadata"
-            )
-
-    async def _refresh_stale(self) -> None:
-        failures = 0
-        told: type[KarrowError] | None = None
-        try:
-            while self._stale:
-                asked, self._stale = self._stale, set()
-                try:
-                    said = await self._cluster.refresh(asked)
-                except KarrowError as error:
-                    if is_refusal(error):
-                        self._refuse(error)
-                        break
-                    if not error.retriable and type(error) is not told:
-                        told = type(error)
-                        self._inbox.fail(error)
-                    self._stale |= asked
-                    self._hold_up(asked, error)
-                else:
-                    told = None
-                    known = said.topics
-                    self._stale |= {one for one in asked if not _has_leaders(known.get(one))}
-                    self._hold_up(asked, said)
-                self.changed()
-                self._stale &= {topic for topic, _ in self.positions.assignment}
-                if self._stale:
-                    await asyncio.sleep(self._pause(failures))
-                    failures += 1
-        except Exception as error:  # noqa: BLE001 - it must not stop in silence
-            self._on_broken("looking for leaders", error)
-        finally:
-            self._refreshing = None
-
     def _refuse(self, error: KarrowError) -> None:
         self.is_refused = True
         self.positions.changes += 1
-        self._stale.clear()
+        self._leaders.give_up()
         self._on_refused(error)
-
-    def _hold_up(self, topics: set[str], said: ClusterMetadata | KarrowError) -> None:
-        """Note why partitions of topics cannot be asked for: nobody knows whom to ask."""
-        for partition in self.positions.assignment:
-            known = self._cluster.cache.partition(*partition)
-            if partition.topic not in topics or (known is not None and known.leader is not None):
-                continue
-            if isinstance(said, KarrowError):
-                error = said
-            elif known is not None:
-                error = LeaderNotAvailable("nobody leads it at the moment")
-            else:
-                error = missing(said, *partition)
-                if not error.retriable:
-                    self._on_missing(partition, error)
-            self.troubles[partition] = error
 
     # ---- a broker's worker
 
@@ -652,18 +603,9 @@ class Fetcher(Calls):
     async def close(self) -> None:
         """Stop fetching."""
         self._is_closed = True
-        await cancelled(*self._workers.values(), *self._asides.values(), self._refreshing)
+        await cancelled(*self._workers.values(), *self._asides.values())
+        await self._leaders.close()
         await self._cluster.close_lanes(id(self))
-
-
-def _has_leaders(topic: TopicMetadata | None) -> bool:
-    """Whether all is known that is to be asked for; of a topic with an error nothing is."""
-    return (
-        topic is not None
-        and topic.error is None
-        and bool(topic.partitions)
-        and all(partition.leader is not None for partition in topic.partitions.values())
-    )
 
 
 def _is_passing(error: KarrowError) -> bool:
