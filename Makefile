@@ -46,8 +46,9 @@ demo: setup ## orders through a pipeline on Spark that is killed on the way, and
 test: setup ## the gate: everything but the slow tests
 	$(BIN)/pytest -m 'not slow'
 
-# In parts side by side: most tests wait for something most of the time. Each part prints its seed.
-FULL := contract chaos+embedded+interop unit+property+oracle+fuzz spark
+# In parts side by side, the longest first: most tests wait for something most of the time. Each part
+# prints its seed.
+FULL := spark contract chaos+embedded+interop unit+property+oracle+fuzz
 JOBS ?= 2
 
 test-full: setup ## every test, Spark's newest release, long fuzz, and the kernel under sanitizers
