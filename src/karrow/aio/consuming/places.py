@@ -3,7 +3,8 @@
 Rules:
 - A partition without an offset gets what its group has committed, else ``start``. A place that only
   a broker can tell is asked for; so is whether a new leader has what was read (KIP-320).
-- Every broker is asked on its own, so that one that does not answer holds up nobody else.
+- Every broker is asked on its own, so that one that does not answer holds up nobody else. A
+  partition that has its answer goes on, whatever becomes of the others that were asked for with it.
 - Passing trouble is met with pauses, for as long as the answer is wanted. What will not pass stops
   the partition and is told to the application.
 - A question counts in the epoch in which it was asked (positions.py), so that a seek overrides it.
@@ -12,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,20 +89,33 @@ class Places(CommitCalls):
         *,
         by_leader: bool = True,
     ) -> None:
-        groups: dict[int | None, list[Q]] = {}
-        for question in open_questions():
-            if question not in self._asked:
-                leader = self._leader_of(question.partition) if by_leader else None
-                groups.setdefault(leader, []).append(question)
-        for group in groups.values():
-            self._asked.update(group)
-            work = self._until_answered(group, open_questions, ask)
-            task = asyncio.create_task(work, name="karrow offsets")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        new = [question for question in open_questions() if question not in self._asked]
+        if not new:
+            return
+        self._asked.update(new)
+        pursue = self._each_leader if by_leader else self._until_answered
+        task = asyncio.create_task(pursue(new, open_questions, ask), name="karrow offsets")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _leader_of(self, partition: TopicPartition) -> int | None:
-        known = self._cluster.cache.partition(*partition)
+    async def _each_leader(
+        self,
+        asked: list[Q],
+        open_questions: Callable[[], list[Q]],
+        ask: Callable[[list[Q]], Coroutine[Any, Any, None]],
+    ) -> None:
+        unknown = {one.partition.topic for one in asked if self._leader_of(one) is None}
+        if unknown:
+            with contextlib.suppress(KarrowError):  # whoever asks the leaders hears of it, too
+                await self._cluster.refresh(unknown)
+        groups: dict[int | None, list[Q]] = {}
+        for one in asked:
+            groups.setdefault(self._leader_of(one), []).append(one)
+        each = (self._until_answered(group, open_questions, ask) for group in groups.values())
+        await asyncio.gather(*each)
+
+    def _leader_of(self, question: Q) -> int | None:
+        known = self._cluster.cache.partition(*question.partition)
         return None if known is None else known.leader
 
     async def _until_answered(
@@ -118,6 +133,7 @@ class Places(CommitCalls):
                 except KarrowError as error:
                     self._failed(left, error)
                 still_open = set(open_questions())
+                self._answered([one for one in left if one not in still_open])
                 left = [one for one in left if one in still_open]
                 if left:
                     await asyncio.sleep(self._pause(made))
@@ -125,10 +141,18 @@ class Places(CommitCalls):
         except Exception as error:  # noqa: BLE001 - it must not stop in silence
             self._engine.broke("looking for offsets", error)
         finally:
-            self._asked.difference_update(asked)
-            for one in asked:
-                self.troubles.pop(one.partition, None)
-        self._engine.changed()
+            self._close(left)
+
+    def _answered(self, questions: list[Q]) -> None:
+        """Go on with those that have an answer, also while others of the same broker have none."""
+        if questions:
+            self._close(questions)
+            self._engine.changed()
+
+    def _close(self, questions: list[Q]) -> None:
+        self._asked.difference_update(questions)
+        for one in questions:
+            self.troubles.pop(one.partition, None)
 
     def _failed(self, asked: Iterable[Q], error: KarrowError) -> None:
         """Some or all could not be told: those that never will be are stopped."""
@@ -200,27 +224,32 @@ class Places(CommitCalls):
     # ---- places
 
     async def _reset(self, asked: list[Reset]) -> None:
-        places = {one.partition: one.spec for one in asked}
-        isolation = self._config.isolation
-        found: Mapping[TopicPartition, OffsetResult]
-        missing: PartialError | None = None
-        try:
-            found = await self.list_offsets(places, isolation=isolation, retries=0)
-        except PartialError as error:
-            found, missing = error.results, error
+        found, errors = await self._listed({one.partition: one.spec for one in asked})
         # Nothing is that new: what comes is the place.
-        unknown = {one: "latest" for one in places if one in found and found[one].offset is None}
-        ends = await self.list_offsets(unknown, isolation=isolation, retries=0) if unknown else {}
+        unknown = [one for one, answer in found.items() if answer.offset is None]
+        ends, others = await self._listed(dict.fromkeys(unknown, OffsetSpec.parse("latest")))
+        answers = {**found, **dict.fromkeys(unknown, None), **ends}
         with self._engine.lock:
             for one in asked:
-                answer = found.get(one.partition)
+                answer = answers.get(one.partition)
                 if answer is not None:
-                    offset = answer.offset
-                    self._positions.found(
-                        one, ends[one.partition].offset or 0 if offset is None else offset
-                    )
-        if missing is not None:
-            raise missing
+                    self._positions.found(one, answer.offset or 0)
+        if errors or others:
+            raise PartialError("some places are not known", {}, {**errors, **others})
+
+    async def _listed(
+        self, places: Mapping[TopicPartition, OffsetSpec]
+    ) -> tuple[Mapping[TopicPartition, OffsetResult], Mapping[TopicPartition, Exception]]:
+        """What brokers say of places, and which they do not tell, once."""
+        if not places:
+            return {}, {}
+        try:
+            isolation = self._config.isolation
+            return await self.list_offsets(places, isolation=isolation, retries=0), {}
+        except PartialError as error:
+            return error.results, error.errors
+        except KarrowError as error:
+            return {}, dict.fromkeys(places, error)
 
     # ---- truncated logs
 
