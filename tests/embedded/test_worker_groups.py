@@ -127,6 +127,32 @@ def test_rebalance_waits_for_a_callback_but_not_for_ever(broker: Broker, notes: 
             until(lambda: 0 in notes.of("teardown"))
 
 
+@pytest.mark.parametrize("held_up", [False, True])
+def test_callback_that_outlasts_a_rebalance_counts_for_nothing(
+    broker: Broker, notes: Notes, held_up: bool
+) -> None:
+    """Whatever is asked of the loop afterwards is answered, also if the last commit was cut off."""
+
+    class Slow(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+            self.notes.add("begun")
+            time.sleep(2.0 if len(self.notes.of("begun")) == 1 else 0)
+            self.note(records)
+            return Commit.SYNC
+
+    timing: dict[str, Any] = {"rebalance_timeout": 1.0, "shutdown": 10.0, **QUICK}
+    put(broker, [0])
+    if held_up:
+        broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10_000)
+    with group_of(broker, Slow, notes, **timing) as one:
+        until(lambda: notes.of("begun"))
+        with group_of(broker, Slow, notes, **timing):
+            until(lambda: len(notes.values()) == 2, "whoever has it now does it again")
+            until(lambda: 0 in notes.of("teardown"))
+            broker.clear_faults()
+            until(lambda: one.active)
+
+
 def test_rebalance_waits_for_a_group_that_stops(broker: Broker, notes: Notes) -> None:
     go_on = threading.Event()
 

@@ -269,7 +269,9 @@ class AsyncWorkerGroup:
         self._crew.hire(partitions)
 
     async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        await self._crew.let_go(partitions, self._shutdown)
+        # Half of the time that the group gives, since a commit and the teardown come after it.
+        seconds = min(self._shutdown, self.config.rebalance_time / 2)
+        await self._crew.let_go(partitions, seconds)
 
     async def _lost(self, partitions: Sequence[TopicPartition]) -> None:
         await self._crew.let_go(partitions, 0, is_lost=True)

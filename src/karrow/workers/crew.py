@@ -122,6 +122,10 @@ class Crew:
             await asyncio.gather(*(actor.finish(seconds) for actor in gone))
             if gone:
                 await self.storing.at_last([actor.partition for actor in gone])
+        except asyncio.CancelledError:  # the group waits no longer: others may have them by now
+            for actor in gone:
+                actor.let_be()
+            raise
         finally:
             for actor in gone:
                 self._forget(actor.partition)

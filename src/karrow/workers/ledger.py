@@ -96,10 +96,10 @@ class Ledger:
             if entry.done == offset:
                 entry.waiting = 0
 
-    def is_stored(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether a commit of this offset, or of one behind it, has succeeded."""
+    def is_owed(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a partition is here of which no commit has reached this offset."""
         entry = self._entries.get(partition)
-        return entry is not None and entry.stored is not None and entry.stored >= offset
+        return entry is not None and (entry.stored is None or entry.stored < offset)
 
     def due(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """What is done and not stored, of all partitions or of some."""

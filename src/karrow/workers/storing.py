@@ -93,7 +93,7 @@ class Storing:
         """
         pause = FIRST_PAUSE
         partition = actor.partition
-        while not (self.ledger.is_stored(partition, offset) or actor.is_gone):
+        while self.ledger.is_owed(partition, offset) and not actor.is_gone:
             with contextlib.suppress(KarrowError):
                 await self.store([partition])
                 continue

@@ -41,8 +41,8 @@ def test_what_is_done_meanwhile_waits_for_the_next_commit(ledger: Ledger) -> Non
     ledger.done(A, 8, 3)
     ledger.stored(offsets)
     assert ledger.due() == {A: 8}
-    assert ledger.is_stored(A, 5)
-    assert not ledger.is_stored(A, 8)
+    assert not ledger.is_owed(A, 5)
+    assert ledger.is_owed(A, 8)
 
 
 def test_nothing_goes_back(ledger: Ledger) -> None:
@@ -72,7 +72,7 @@ def test_partition_that_comes_back_begins_anew(ledger: Ledger) -> None:
     ledger.done(A, 13, 1)
     ledger.stored({A: 13})
     assert ledger.due([A, B]) == {}
-    assert not ledger.is_stored(A, 1)
+    assert not ledger.is_owed(A, 1), "nobody is left to store it for"
     ledger.add(A)
     assert ledger.due() == {}
     assert ledger.go_back(A) is None
