@@ -142,6 +142,13 @@ class AsyncConsumer(AwaitedIteration):
             await self.watch.close()
             self.watch.start(wanted, self._member.membership.rejoin)
             return
+        if self.config.group is None and self.watch.is_on and self.engine.fatal is None:
+            await self.watch.close()
+            self._subscription = wanted
+            gone = [one for one in self.assignment if not wanted.wants(one.topic)]
+            self.engine.remove(gone)
+            self.watch.start(wanted, None)
+            return
         await self._unsubscribe()
         self._subscription = wanted
         self.begin()
@@ -179,12 +186,15 @@ class AsyncConsumer(AwaitedIteration):
         if isinstance(partitions, Mapping):
             places = {as_partition(one): _place(place) for one, place in partitions.items()}
         await self._by_hand()
+        if not keep:
+            await self.commits.store_of(set(self.assignment).difference(wanted))
         self.engine.assign(wanted, places, keep=keep)
 
     async def unassign(self, partitions: Iterable[Key] | None = None) -> None:
         """Read these partitions no more, or none at all."""
         await self._by_hand()
         gone = self.assignment if partitions is None else [as_partition(one) for one in partitions]
+        await self.commits.store_of(gone)
         self.engine.remove(gone)
 
     async def _by_hand(self) -> None:

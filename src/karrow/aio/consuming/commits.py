@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from karrow import events
@@ -242,6 +242,13 @@ class Commits(CommitCalls):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await self._in_passing(self.store(offsets))
+
+    async def store_of(self, gone: Iterable[TopicPartition]) -> None:
+        """Store what the application is done with of partitions that it wants to read no more."""
+        if self._config.commits_itself:
+            done, left = self.done_with(), set(gone)
+            mine = {one: stored for one, stored in done.items() if one in left}
+            await self.store_in_time(mine, FAREWELL)
 
     async def _in_passing(self, storing: Coroutine[Any, Any, None]) -> None:
         """Have offsets stored; that it fails is heard of in health and events."""

@@ -59,6 +59,10 @@ class Subscription:
         """The topics that are wanted, as far as they are known."""
         return self.names | self.matched
 
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is among the names, or matches."""
+        return topic in self.names or any(one.fullmatch(topic) for one in self.patterns)
+
     def match(self, known: ClusterMetadata) -> bool:
         """Match all topics of the cluster; True if others than before are wanted."""
         if not self.patterns:
