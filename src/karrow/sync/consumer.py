@@ -44,6 +44,7 @@ T = TypeVar("T")
 
 # How long the interpreter may take to leave the groups of consumers that nobody has closed.
 EXIT_WAIT = 3.0
+LOOK_AGAIN = 1.0
 
 
 class Consumer(Iteration):
@@ -112,7 +113,8 @@ class Consumer(Iteration):
                 self._twin.listeners.run_errands()
                 if done.is_set():
                     break
-                self._engine.inbox.wait(None)
+                # Another thread that asks for data may see the word that this one waits for.
+                self._engine.inbox.wait(LOOK_AGAIN)
             return outcome.result()
         except (KeyboardInterrupt, SystemExit):
             outcome.cancel()

@@ -15,11 +15,12 @@ from karrow.errors import KarrowError, StateError
 
 
 class Piece:
-    """Stands for a chunk: what may be had of it is its only property here."""
+    """Stands for a chunk: what may be had of it, and what it holds decompressed."""
 
-    def __init__(self, verdict: bool | None = True) -> None:
+    def __init__(self, verdict: bool | None = True, expanded_bytes: int = 0) -> None:
         self.verdict = verdict
         self.is_kept = False
+        self.expanded_bytes = expanded_bytes
 
     def keep(self) -> None:
         self.is_kept = True
@@ -63,6 +64,20 @@ def test_what_is_worthless_is_dropped() -> None:
     inbox = inbox_of(Piece(verdict=None), Piece(verdict=None))
     assert inbox.take(verdict) is None
     assert len(inbox) == 0
+
+
+def test_what_is_put_back_counts_decompressed_until_it_is_taken() -> None:
+    paused, other = Piece(verdict=False, expanded_bytes=100), Piece(expanded_bytes=10)
+    inbox = inbox_of()
+    inbox.put_back(cast(Chunk, paused))
+    inbox.put_back(cast(Chunk, other))
+    assert inbox.expanded_bytes == 110
+    assert taken(inbox) is other
+    assert taken(inbox) is None
+    assert inbox.expanded_bytes == 100
+    paused.verdict = None
+    assert taken(inbox) is None
+    assert inbox.expanded_bytes == 0
 
 
 def test_an_error_is_raised_once_after_the_data_before_it() -> None:

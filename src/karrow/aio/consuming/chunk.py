@@ -72,6 +72,11 @@ class Chunk:
             )
         return self._reader
 
+    @property
+    def expanded_bytes(self) -> int:
+        """What a reader that has begun with it holds without its compression."""
+        return 0 if self._reader is None else self._reader.expanded_bytes
+
     def read_again(self, offset: int) -> None:
         """Have another reader, which begins at an offset; the old one may still be at work."""
         self._from_offset = offset

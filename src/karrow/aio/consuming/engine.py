@@ -127,6 +127,7 @@ class Engine:
         with self.lock:
             self.positions.pause(partitions)
         self.attention.wanted = True
+        self.freed()  # what is paused makes way for others
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Go on with these."""
@@ -264,9 +265,14 @@ class Engine:
                 chunk.leader_epoch,
                 released=chunk.size if is_through else 0,
             )
-        if is_through and self.fetcher.waits_for_room and self._loop is not None:
-            self._loop.call_soon_threadsafe(self.fetcher.made_room)
+        if is_through:
+            self.freed()
         return is_current
+
+    def freed(self) -> None:
+        """There may be room for more than before; called from any thread."""
+        if self.fetcher.waits_for_room and self._loop is not None:
+            self._loop.call_soon_threadsafe(self.fetcher.made_room)
 
     def asked_for_more(self) -> None:
         """The application is done with what it was handed."""
@@ -298,7 +304,9 @@ class Engine:
     def stop(self, chunk: Chunk) -> bool:
         """A chunk cannot be read on; False if nobody wants it any more."""
         with self.lock:
-            return self.positions.stop(chunk.partition, chunk.epoch)
+            is_wanted = self.positions.stop(chunk.partition, chunk.epoch)
+        self.freed()
+        return is_wanted
 
     # ---- draining
 

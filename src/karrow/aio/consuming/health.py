@@ -78,6 +78,8 @@ class Watchdog:
 
     def _findings(self) -> Iterator[tuple[HealthState, str]]:
         consumer = self._consumer
+        if consumer.is_forked:
+            yield HealthState.DEAD, "the consumer was made before a fork"
         if consumer.is_closed:
             yield HealthState.DEAD, "the consumer is closed"
         if consumer.engine.fatal is not None:

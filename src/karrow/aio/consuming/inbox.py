@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
 
 class Inbox:
-    """Chunks that were not taken yet, and errors that the application has to hear of."""
+    """Chunks that were not taken yet, and errors that the application has to hear of.
+
+    ``expanded_bytes`` is what is kept decompressed of chunks that were begun with and put back.
+    """
 
     def __init__(self) -> None:
         self._items: deque[Chunk | KarrowError] = deque()
         self._waiters: list[Callable[[], object]] = []
+        self.expanded_bytes = 0
         self._changes = 0
         self._seen = -1
 
@@ -41,7 +45,12 @@ class Inbox:
 
     def put_back(self, chunk: Chunk) -> None:
         """There is more in a chunk that was taken."""
-        self._items.appendleft(chunk)
+        self._put_in_front(chunk)
+
+    def _put_in_front(self, item: Chunk | KarrowError) -> None:
+        self._items.appendleft(item)
+        if not isinstance(item, KarrowError):
+            self.expanded_bytes += item.expanded_bytes
 
     def fail(self, error: KarrowError) -> None:
         """Have the application hear of an error, once, after what came before it."""
@@ -68,6 +77,7 @@ class Inbox:
                         raise item
                     passed.append(item)
                     return None
+                self.expanded_bytes -= item.expanded_bytes
                 verdict = may_have(item)
                 if verdict:
                     return item
@@ -76,8 +86,8 @@ class Inbox:
                     passed.append(item)
             return None
         finally:
-            if passed:
-                self._items.extendleft(reversed(passed))
+            for item in reversed(passed):
+                self._put_in_front(item)
 
     # ---- waiting
 

@@ -29,7 +29,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from karrow.aio._reading import UNLIMITED, Hand, load
-from karrow.aio.consuming.positions import State
 from karrow.errors import CorruptRecordError, StateError
 from karrow.types import OffsetSpec
 
@@ -59,7 +58,8 @@ class Taker(Hand):
         engine.fetcher.expanded_bytes = self._expanded_bytes
         self._chunk: Chunk | None = None
         self._settled = 0
-        self._damages: dict[TopicPartition, int] = {}
+        # Where to go on behind damage, and the epoch in which the partition has stopped at it.
+        self._damages: dict[TopicPartition, tuple[int, int]] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     # ---- one by one
@@ -227,9 +227,10 @@ class Taker(Hand):
         self._settled = self.after
 
     def _expanded_bytes(self) -> int:
-        """What is in hand without its compression."""
+        """What is in hand, or was and is paused, without its compression."""
         reader = self.reader
-        return 0 if reader is None else reader.expanded_bytes
+        in_hand = 0 if reader is None else reader.expanded_bytes
+        return in_hand + self._engine.inbox.expanded_bytes
 
     def lay_down(self) -> None:
         """Give back what is in hand, for instance because its partition is paused."""
@@ -238,6 +239,7 @@ class Taker(Hand):
             if self._chunk is not None:
                 self._engine.lay_back(self._chunk)
             self._hold(None)
+        self._engine.freed()
 
     def _hand_out(self, chunk: Chunk, next_offset: int, *, is_through: bool = False) -> bool:
         with self._engine.lock:
@@ -264,9 +266,10 @@ class Taker(Hand):
             # where not even that is known, the next offset is worth a try.
             begin, said = chunk.reader.next_offset, error.next_offset
             behind = begin + 1 if said is None else max(said, begin + 1)
-            marks = self._engine.positions[chunk.partition].watermarks
+            cursor = self._engine.positions[chunk.partition]
+            marks = cursor.watermarks
             behind = behind if marks is None else min(behind, marks.high)
-            self._damages[chunk.partition] = behind
+            self._damages[chunk.partition] = behind, cursor.epoch
             if said is not None:
                 error.next_offset = behind
         raise error
@@ -278,8 +281,8 @@ class Taker(Hand):
         with self._engine.lock:
             return {
                 partition: OffsetSpec.at(offset)
-                for partition, offset in damages.items()
-                if partition in positions and positions[partition].state is State.STOPPED
+                for partition, (offset, epoch) in damages.items()
+                if positions.is_current(partition, epoch)
             }
 
     # ---- beside the loop
