@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    InputPartition,
     IsNotNull,
     LessThan,
     LessThanOrEqual,
@@ -26,7 +27,7 @@ from pyspark.sql.datasource import (
 import karrow
 from karrow import errors
 from karrow.spark import pool
-from karrow.spark.reading.batch import FilteredReader
+from karrow.spark.reading.batch import BatchReader, FilteredReader
 from karrow.spark.reading.loss import DataLoss
 from karrow.spark.reading.ranges import Range
 from karrow.spark.reading.schema import schema
@@ -392,6 +393,31 @@ def test_an_offset_that_is_out_of_range_for_a_moment(
     broker.fail("Fetch", "OFFSET_OUT_OF_RANGE", times=2)
     with pytest.raises(DataLoss, match="of orders-0 are not there"):
         read(broker.bootstrap, subscribe="orders")
+
+
+def test_a_topic_that_is_made_anew_between_plan_and_task_is_a_loss(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    given = {
+        "startingOffsets": offsets(p0=2, p1=0, p2=0),
+        "endingOffsets": offsets(p0=8, p1=0, p2=0),
+    }
+    fill(client)
+    planned = {
+        fails: batch_of(broker, failOnDataLoss=fails, **given) for fails in ("true", "false")
+    }
+    client.delete_topic("orders")
+    broker.create_topic("orders", partitions=3)
+    fill(client)
+    with pytest.raises(DataLoss, match="offsets 2 to 7 of orders-0 belong to a topic that was del"):
+        in_task(*planned["true"])
+    assert in_task(*planned["false"]) == []
+
+
+def batch_of(broker: karrow.Broker, **given: Any) -> tuple[BatchReader, InputPartition]:
+    """A reader of ``orders`` and the range of its first partition."""
+    reader = batch(broker.bootstrap, subscribe="orders", **given)
+    return reader, reader.partitions()[0]
 
 
 # ---- times

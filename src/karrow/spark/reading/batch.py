@@ -82,7 +82,7 @@ async def _plan(settings: Settings, client: AsyncClient, bounds: Bounds) -> list
     found = await settings.topics.find(client)
     wanted = [one for one in found.partitions if bounds.holds(one)]
     starts, ends = await planning.bounds(found.partitions)
-    given = [Range(*one, starts[one], ends[one]) for one in wanted]
+    given = [Range(*one, starts[one], ends[one], found.ids.get(one.topic)) for one in wanted]
     if not bounds.is_any and not settings.division.is_any:
         return given
     first, last = await planning.resolved(starts), await planning.resolved(ends)

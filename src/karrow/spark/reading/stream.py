@@ -139,7 +139,7 @@ class _Stream:
         planning = Planning(self.settings, client)
         topics = await self.settings.topics.find(client)
         starts = await planning.resolved(await planning.starts(topics.partitions))
-        return Offsets(starts, _texts(topics.ids), is_initial=True)
+        return Offsets(starts, topics.ids, is_initial=True)
 
     def end_with_what_is_there(self) -> None:
         client = self._client()
@@ -155,7 +155,7 @@ class _Stream:
             await asyncio.sleep(pause)  # a broker that has just started may not know of it yet
             found = await self.settings.topics.find(client, missing_ok=True)
         latest = await Planning(self.settings, client).latest(found.partitions)
-        return self._with_absent(Offsets(latest, _texts(found.ids)), begun, found)
+        return self._with_absent(Offsets(latest, found.ids), begun, found)
 
     def _with_absent(self, there: Offsets, begun: Offsets, found: Found) -> Offsets:
         """With partitions that are not named although their topic is there, where they were."""
@@ -238,10 +238,6 @@ class _Stream:
 
     def commit(self, done: Offsets) -> None:
         self._commits.commit(self._client, done.offsets)
-
-
-def _texts(ids: Mapping[str, Any]) -> dict[str, str]:
-    return {topic: str(number) for topic, number in ids.items()}
 
 
 def _begins(begun: Offsets, ended: Offsets, *, fails: bool) -> dict[TopicPartition, int]:

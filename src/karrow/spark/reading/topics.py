@@ -13,7 +13,6 @@ from karrow.types import TopicMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from uuid import UUID
 
     from karrow.aio.client import AsyncClient
 
@@ -29,7 +28,7 @@ class Found:
 
     partitions: tuple[TopicPartition, ...]
     topics: frozenset[str]
-    ids: Mapping[str, UUID]
+    ids: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Topics:
         said = await client.metadata(self.names if self.pattern is None else None)
         found: list[TopicPartition] = []
         names: set[str] = set()
-        ids: dict[str, UUID] = {}
+        ids: dict[str, str] = {}
         for name in self.names or sorted(said.topics):
             topic = said.topics.get(name)
             if self.pattern is not None:
@@ -89,7 +88,7 @@ class Topics:
             found += self._partitions(name, topic, missing_ok=missing_ok)
             names.add(name)
             if topic is not None and topic.topic_id is not None:
-                ids[name] = topic.topic_id
+                ids[name] = str(topic.topic_id)
         return Found(tuple(found), frozenset(names), ids)
 
     def _partitions(
