@@ -127,15 +127,44 @@ def test_a_log_that_is_too_short_although_a_replica_is_nearer() -> None:
     assert set(range(END)) <= set(follower.offsets)
 
 
+def sampled(leader: Replica, *others: Replica, end: int = END) -> float | None:
+    """What a sample at the beginning of a range says of its records' size."""
+
+    async def sample() -> float | None:
+        async with fetching_of(leader, others, end) as fetching:
+            return await fetching.sample(0)
+
+    return asyncio.run(asyncio.wait_for(sample(), 20))
+
+
 def test_sizes_are_known_although_a_replica_is_nearer() -> None:
     leader, follower = Replica(LEADER), Replica(FOLLOWER)
     faithful(leader)
+    assert (sampled(leader, follower) or 0) > 0
 
-    async def sampled() -> float:
-        async with fetching_of(leader, (follower,), END) as fetching:
-            return await fetching.sample(0)
 
-    assert asyncio.run(asyncio.wait_for(sampled(), 20)) > 0
+def test_a_sample_is_repeated_while_nothing_comes() -> None:
+    leader = Replica(LEADER)
+    saying(leader, {}, {"high_watermark": 0}, {})
+    assert (sampled(leader) or 0) > 0
+    assert leader.offsets == [0] * 4
+
+
+def test_a_range_without_records_has_no_size() -> None:
+    leader = Replica(LEADER)
+    leader.says = {"high_watermark": 100}  # compaction has left nothing
+    assert sampled(leader, end=100) == 0
+    assert leader.offsets == [0, 0]
+
+
+def test_the_size_is_unknown_if_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("karrow.spark.reading.fetching.SAMPLE_FOR", 0.2)
+    leader = Replica(LEADER)
+    leader.always("Fetch", {"throttle_time_ms": 1, "responses": []})
+    assert sampled(leader) is None
+    leader = Replica(LEADER)
+    leader.says = {"error_code": OUT_OF_RANGE}
+    assert sampled(leader) is None
 
 
 def test_a_replica_that_nobody_knows() -> None:

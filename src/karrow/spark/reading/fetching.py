@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karrow.aio.calls.base import Calls, Reply, Request
@@ -54,6 +55,8 @@ BYTES_PER_OFFSET = 1024.0
 MARGIN = 1.1
 SMALLEST = 64 << 10
 SAMPLE_BYTES = 32 << 10
+# Seconds for which a sample is asked for that brings nothing.
+SAMPLE_FOR = 2.0
 # Seconds after which a log that ends too early is believed; at most half of a call's time.
 SHORT_FOR = 5.0
 
@@ -77,6 +80,11 @@ class Answer(NamedTuple):
     is_throttled: bool
     # Only what the leader of a partition says of its end is to be believed.
     is_from_leader: bool
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether it says something by having no data."""
+        return self.data is None and self.is_from_leader and not self.is_throttled
 
 
 class Fetching(Calls):
@@ -114,17 +122,20 @@ class Fetching(Calls):
             if answer.data is not None:
                 self._measure(answer)
                 return answer
-            is_silent = answer.is_from_leader and not answer.is_throttled
-            silent = silent + 1 if is_silent and answer.bound >= self.end else 0
+            silent = silent + 1 if self._is_done(answer) else 0
             if silent > 1 and not await self._is_tiered(offset):
                 return answer._replace(next_offset=self.end)
-            is_short = is_silent and answer.bound < self.end
+            is_short = answer.is_telling and answer.bound < self.end
             short_since = (short_since or clock()) if is_short else None
             if short_since is not None and clock() > short_since + patience:
                 await self._check_end(answer)
                 short_since = None
             if clock() > deadline:
                 raise self._out_of_patience(answer)
+
+    def _is_done(self, answer: Answer) -> bool:
+        """Whether nothing seems to be left of the range, by an answer without data."""
+        return answer.is_telling and answer.bound >= self.end
 
     def _out_of_patience(self, answer: Answer) -> RequestTimeout:
         return RequestTimeout(
@@ -163,14 +174,30 @@ class Fetching(Calls):
         local = found[self.partition].offset
         return local is not None and offset < local
 
-    async def sample(self, offset: int) -> float:
-        """About how many bytes an offset takes, by the first batches behind one; 0 if unknown."""
-        leader = Node.leader(*self.partition)
+    async def sample(self, offset: int) -> float | None:
+        """About how many bytes an offset takes, by the first batches behind one.
+
+        0 where the range has no records left; None if nothing came for a while, as from a throttled
+        broker, or the offset is gone: whoever plans the range says what is lost.
+        """
         try:
+            async with asyncio.timeout(SAMPLE_FOR):
+                return await self._sampled(offset)
+        except (TimeoutError, OffsetOutOfRange, UnknownTopicOrPartition):
+            return None
+
+    async def _sampled(self, offset: int) -> float:
+        leader = Node.leader(*self.partition)
+        silent = 0
+        for made in itertools.count():
             answer = await self._call_fetch(offset, SAMPLE_BYTES, leader, rack="")
-        except (OffsetOutOfRange, UnknownTopicOrPartition):
-            return 0.0  # whoever plans the range says what is lost
-        self._measure(answer)
+            self._measure(answer)
+            if self._bytes_per_offset is not None:
+                break
+            silent = silent + 1 if self._is_done(answer) else 0
+            if silent > 1 and not await self._is_tiered(offset):
+                return 0.0
+            await asyncio.sleep(self._pause(made))
         return self._bytes_per_offset or 0.0
 
     async def _fetched(self, offset: int, size: int) -> Answer:

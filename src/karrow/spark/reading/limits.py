@@ -2,7 +2,8 @@
 
 The shares of offsets are those of Spark's own connector: each partition gets of the limit what it
 has of all that is unread, rounded down, but at least one offset. Bytes are shared the same way, by
-what records of a partition take in Kafka where the batch begins.
+what records of a partition take in Kafka where the batch begins. A size of 0 says that there are no
+records; one that is not known has to be guessed before (planning.py), or there was no limit.
 """
 
 from __future__ import annotations

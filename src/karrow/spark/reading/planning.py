@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from karrow.errors import ConfigError
-from karrow.spark.reading.fetching import Fetching
+from karrow.spark.reading.fetching import BYTES_PER_OFFSET, Fetching
 from karrow.spark.reading.groups import stored_offsets
 from karrow.spark.reading.loss import Verdict, report
 from karrow.spark.reading.places import EARLIEST, LATEST, Place, resolved
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Planning"]
 
 SAMPLES_AT_ONCE = 4
+# Seconds after which no more samples are begun: a batch should not wait for its size for long.
+SAMPLES_FOR = 10.0
 
 
 class Planning:
@@ -118,15 +120,26 @@ class Planning:
     async def sizes(
         self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, float]:
-        """About how many bytes of Kafka's log an offset takes, seen where each range begins."""
+        """About how many bytes of Kafka's log an offset takes, seen where each range begins.
+
+        What cannot be seen is taken to be as everywhere else: without a size it had no limit.
+        """
         wanted = [one for one, begin in begins.items() if begin < ends.get(one, begin)]
         config, cluster = self._settings.config, self._client.cluster
         # A fetch has a connection for itself.
         few = asyncio.Semaphore(SAMPLES_AT_ONCE)
 
-        async def sampled(one: TopicPartition) -> float:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + SAMPLES_FOR
+
+        async def sampled(one: TopicPartition) -> float | None:
             async with few:
+                if clock() > deadline:
+                    return None
                 return await Fetching(config, cluster, one, ends[one]).sample(begins[one])
 
         found = await asyncio.gather(*map(sampled, wanted))
-        return dict(zip(wanted, found, strict=True))
+        seen = [size for size in found if size]
+        usual = sum(seen) / len(seen) if seen else BYTES_PER_OFFSET
+        sizes = (usual if size is None else size for size in found)
+        return dict(zip(wanted, sizes, strict=True))
