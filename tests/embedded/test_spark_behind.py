@@ -1,8 +1,8 @@
-"""Streams whose brokers are behind: metadata lacks partitions that were there before."""
+"""Streams whose brokers are behind: they lack partitions or offsets that were there before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -11,6 +11,7 @@ import karrow
 from karrow.aio.client import AsyncClient
 from karrow.spark import pool
 from karrow.spark.reading.loss import DataLoss
+from karrow.spark.reading.planning import Planning
 from karrow.spark.reading.topics import Found, Topics
 from karrow.types import TopicPartition
 from tests.embedded.sourcing import next_values, numbers, put, query, stream
@@ -167,3 +168,82 @@ def test_a_partition_that_is_not_assigned_any_more_does_not_stay(
     running.restart()
     with pytest.raises(DataLoss, match="of orders-1 are gone"):
         running.next()
+
+
+# ---- ends that move back
+
+
+@dataclass
+class Deposed:
+    """Ends told by who was the leader and has not heard that it is none any more, so many times."""
+
+    lacks: int = 4
+    times: int = 0
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> Deposed:
+        latest = Planning.latest
+
+        async def told(
+            planning: Planning, partitions: Iterable[TopicPartition]
+        ) -> dict[TopicPartition, int]:
+            said = await latest(planning, partitions)
+            if self.times <= 0:
+                return said
+            self.times -= 1
+            return {one: max(offset - self.lacks, 0) for one, offset in said.items()}
+
+        monkeypatch.setattr(Planning, "latest", told)
+        monkeypatch.setattr("karrow.spark.reading.stream.SHORT_PAUSES", (0.01, 0.01))
+        return self
+
+
+@pytest.fixture
+def deposed(monkeypatch: pytest.MonkeyPatch) -> Deposed:
+    return Deposed().install(monkeypatch)
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_end_that_moves_back_for_a_moment_is_not_believed(
+    broker: karrow.Broker, client: karrow.Client, deposed: Deposed, fails: str, times: int
+) -> None:
+    running = query(broker, startingOffsets="earliest", failOnDataLoss=fails)
+    put(client, 10)
+    assert next_values(running) == numbers(10)
+    deposed.times = times
+    assert running.next() is None
+    assert deposed.times == 0
+    put(client, 10, 13)
+    assert next_values(running) == numbers(10, 13)
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_an_end_that_stays_back_is_a_loss(
+    broker: karrow.Broker, client: karrow.Client, deposed: Deposed, fails: str
+) -> None:
+    running = query(broker, startingOffsets="earliest", failOnDataLoss=fails)
+    put(client, 10)
+    running.next()
+    deposed.times = 100
+    if fails == "true":
+        with pytest.raises(DataLoss, match="offsets 6 to 9 of orders-0 are not there"):
+            running.next()
+    else:
+        assert running.next() == []
+        assert running.next() is None
+    assert deposed.times >= 100 - 4
+
+
+def test_available_now_does_not_end_in_front_of_where_the_stream_stands(
+    broker: karrow.Broker, client: karrow.Client, deposed: Deposed
+) -> None:
+    running = query(broker, startingOffsets="earliest")
+    put(client, 10)
+    running.next()
+    running.restart()
+    put(client, 10, 12)
+    deposed.times = 1
+    running.reader.prepareForTriggerAvailableNow()
+    assert next_values(running) == numbers(10, 12)
+    put(client, 12, 15)
+    assert running.next() is None

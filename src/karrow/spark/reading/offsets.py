@@ -70,6 +70,14 @@ class Offsets:
         }
         return replace(self, offsets=further)
 
+    def beyond(self, other: Offsets) -> set[TopicPartition]:
+        """Partitions in which these are further, although the topic is the same."""
+        return {
+            one
+            for one, offset in self.offsets.items()
+            if offset > other.offsets.get(one, offset) and not self.is_other_topic(one.topic, other)
+        }
+
     def is_other_topic(self, topic: str, other: Offsets) -> bool:
         """Whether a topic of that name is not the one it was; without ids nobody can tell."""
         mine, theirs = self.ids.get(topic), other.ids.get(topic)

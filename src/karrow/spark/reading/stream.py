@@ -8,6 +8,8 @@ thing at a time: where to begin, how far to go, the ranges in between. Rules:
 - Brokers learn of changes one after the other. What was known is missing only after a while, and a
   partition not even then while its topic is there: Kafka removes none, so whoever does not name it
   is behind. Without it in the offsets it would be lost for good, or be read again as a new one.
+- An end in front of where the stream stands is not believed at once either: whoever was the leader
+  and has not heard that it is none any more knows less, and so does one that was just elected.
 - With Trigger.AvailableNow the end is what was there when the query began.
 - Spark writes down where a stream is with its first batch, not before. So one that begins where it
   could not begin again, at the end of a topic say, has a first batch even if that is empty: else
@@ -55,8 +57,10 @@ __all__ = ["StreamReader"]
 
 _log = logging.getLogger(__name__)
 
-# Seconds between looks for a topic or a partition that is missing all at once.
+# Seconds between looks for a topic or a partition that is missing all at once, and for an end that
+# has moved back.
 MISSING_PAUSES = (0.1, 0.2, 0.5, 1.0, 1.0)
+SHORT_PAUSES = (0.1, 0.2, 0.5, 1.0, 1.0)
 NOTHING = Offsets({})
 
 
@@ -200,6 +204,18 @@ class _Stream:
         return Offsets(ends, there.ids, begins if begun.is_initial else added)
 
     async def _there(self, client: AsyncClient, begun: Offsets) -> Offsets:
+        """How far the stream may go; an end that moves back has to do so for a while."""
+        there = await self._goal(client, begun)
+        for pause in SHORT_PAUSES:
+            if not begun.beyond(there):
+                break
+            await asyncio.sleep(pause)
+            there = await self._available(client, begun)  # asks who leads, too
+            if self._target is not None:
+                self._target = there
+        return there
+
+    async def _goal(self, client: AsyncClient, begun: Offsets) -> Offsets:
         if self._target is None:
             return await self._available(client, begun)
         if not begun.offsets.keys() <= self._target.offsets.keys():
