@@ -11,6 +11,7 @@ import karrow
 from karrow.aio.client import AsyncClient
 from karrow.spark import pool
 from karrow.spark.reading.loss import DataLoss
+from karrow.spark.reading.places import Resolved
 from karrow.spark.reading.planning import Planning
 from karrow.spark.reading.topics import Found, Topics
 from karrow.types import TopicPartition
@@ -181,18 +182,21 @@ class Deposed:
     times: int = 0
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Deposed:
-        latest = Planning.latest
+        ends = Planning.ends
 
         async def told(
             planning: Planning, partitions: Iterable[TopicPartition]
-        ) -> dict[TopicPartition, int]:
-            said = await latest(planning, partitions)
+        ) -> dict[TopicPartition, Resolved]:
+            said = await ends(planning, partitions)
             if self.times <= 0:
                 return said
             self.times -= 1
-            return {one: max(offset - self.lacks, 0) for one, offset in said.items()}
+            return {
+                one: end._replace(offset=max(end.offset - self.lacks, 0))
+                for one, end in said.items()
+            }
 
-        monkeypatch.setattr(Planning, "latest", told)
+        monkeypatch.setattr(Planning, "ends", told)
         monkeypatch.setattr("karrow.spark.reading.stream.SHORT_PAUSES", (0.01, 0.01))
         return self
 

@@ -252,6 +252,7 @@ def test_offsets_are_in_the_form_of_sparks_own_connector(
     end = json.loads(running.log[-1])
     (topic_id,) = end.pop("@ids").values()
     assert len(topic_id) == 36
+    assert end.pop("@epochs") == {"orders": {"0": 0, "1": 0}}
     assert end == {"orders": {"0": 4, "1": 0}}
     # A checkpoint of that connector would do, too.
     running.log.append(json.dumps(end))
@@ -426,6 +427,15 @@ def test_a_partition_that_lost_its_beginning_before_it_was_seen(
         running.next()
 
 
+# Logs that were cut are told by epochs of leaders (test_spark_truncated.py), where there are any.
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("karrow.spark.reading.stream.SHORT_PAUSES", (0.01, 0.01))
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_log_that_is_shorter_than_before_is_a_loss(
     broker: karrow.Broker, client: karrow.Client
 ) -> None:
@@ -433,6 +443,7 @@ def test_a_log_that_is_shorter_than_before_is_a_loss(
     put(client, 4)
     put(client, 4, 10)
     running.next()
+    running.forget_epochs()
     broker.truncate("orders", 0, 4)
     with pytest.raises(DataLoss, match=r"offsets 4 to 9 of orders-0 .*it ends at 4"):
         running.next()
@@ -445,6 +456,7 @@ def cut_in_two(broker: karrow.Broker, client: karrow.Client, **given: Any) -> Qu
     short = {"kafka_default_api_timeout_ms": "1000", "kafka_request_timeout_ms": "500"}
     running = query(broker, startingOffsets="earliest", **short, **given)
     running.next()
+    running.forget_epochs()
     broker.truncate("orders", 0, 50)
     running.restart()
     return running
@@ -458,6 +470,7 @@ def test_a_log_that_ends_inside_a_batch_is_a_loss(
         running.repeat(0)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("tasks", ["1", "3"])
 def test_a_log_that_ends_inside_a_batch_is_gone_on_with_at_its_end(
     broker: karrow.Broker, client: karrow.Client, caplog: pytest.LogCaptureFixture, tasks: str

@@ -16,6 +16,9 @@ Rules:
   for the time of a call, the range fails.
 - A replica that is nearer (KIP-392) is asked while it answers with data; whatever else it says, the
   leader is asked, without a rack: else it would only name the replica again.
+- A leader that is newer than the one which had the range when it was planned may have cut it off:
+  it has to tell how much of the range its log has (epochs.py) before anything is fetched from it.
+  Fetches name the leader that they are meant for, so that no other answers.
 - An offset that is gone is the caller's to decide: see loss.py.
 """
 
@@ -31,6 +34,7 @@ from karrow.aio.calls.fetch import FIRST_WITH_TOPIC_IDS
 from karrow.aio.calls.offsets import OffsetCalls, isolation_level
 from karrow.errors import (
     KarrowError,
+    LogTruncated,
     OffsetOutOfRange,
     RequestTimeout,
     UnknownTopicOrPartition,
@@ -39,6 +43,7 @@ from karrow.errors import (
 )
 from karrow.records import RecordReader
 from karrow.records._header import run_of
+from karrow.spark.reading.epochs import NO_EPOCH, Epochs
 from karrow.types import Node, TopicPartition
 from karrow.types.numbers import number_or_none
 
@@ -63,6 +68,10 @@ SHORT_FOR = 5.0
 
 class RecreatedTopic(KarrowError):
     """The topic is not the one that the range was found in."""
+
+
+class NewLeader(KarrowError):
+    """The leader is not the one that was known to have the range."""
 
 
 class ShortLog(KarrowError):
@@ -99,11 +108,15 @@ class Fetching(Calls):
         partition: TopicPartition,
         end: int,
         topic_id: str | None = None,
+        *,
+        epoch: int | None = None,
     ) -> None:
         super().__init__(config, cluster)
         self.partition = partition
         self.end = end
         self._topic_id_then = topic_id
+        self._epoch = epoch
+        self._epochs = Epochs(config, cluster)
         self._rack = config.rack or ""
         self._replica: int | None = None
         self._level = isolation_level(config.isolation)
@@ -115,10 +128,14 @@ class Fetching(Calls):
         deadline = clock() + self._config.call_timeout
         patience = min(SHORT_FOR, self._config.call_timeout / 2)
         silent, short_since = 0, None
-        if self._is_other_topic():  # or was, when this process last looked
+        if self._is_other_topic() or self._is_behind():  # or was, when this process last looked
             await self._cluster.refresh([self.partition.topic])
         while True:
-            answer = await self._fetched(offset, self._size(offset))
+            try:
+                answer = await self._fetched(offset, self._size(offset))
+            except NewLeader:
+                await self._check_log()
+                continue
             if answer.data is not None:
                 self._measure(answer)
                 return answer
@@ -132,6 +149,15 @@ class Fetching(Calls):
                 short_since = None
             if clock() > deadline:
                 raise self._out_of_patience(answer)
+
+    async def _check_log(self) -> None:
+        """Raise if the log of a new leader is not the one that the range was found in."""
+        known = self._epochs.known(self.partition)
+        found = await self._epochs.ends({self.partition: self._epoch or 0})
+        self._epoch = known
+        end = found.get(self.partition, self.end)
+        if end < self.end:
+            raise LogTruncated(offset=end, position=self.end)
 
     def _is_done(self, answer: Answer) -> bool:
         """Whether nothing seems to be left of the range, by an answer without data."""
@@ -229,8 +255,10 @@ class Fetching(Calls):
         def body(version: int, _connection: Connection) -> dict[str, Any]:
             if self._is_other_topic():
                 raise RecreatedTopic("the topic has another id now", topic=topic)
+            epoch = self._meant_leader()
             entry = self._topic(topic, version, FIRST_WITH_TOPIC_IDS, "topic")
             part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": size}
+            part["current_leader_epoch"] = epoch
             return {
                 "max_wait_ms": round(self._config.max_wait * 1000),
                 "min_bytes": 1,
@@ -249,6 +277,19 @@ class Fetching(Calls):
             ids_since=FIRST_WITH_TOPIC_IDS,
         )
         return await self._call(request, lambda reply: self._answer(reply, offset), retries=retries)
+
+    def _meant_leader(self) -> int:
+        """The epoch of the leader that a fetch is meant for; -1 where it does not matter."""
+        if self._epoch is None:
+            return NO_EPOCH
+        known = self._epochs.known(self.partition)
+        if known > self._epoch:
+            raise NewLeader(f"its epoch is {known}, and {self._epoch} had the range")
+        return known
+
+    def _is_behind(self) -> bool:
+        """Whether this process knows an older leader than whoever has planned the range."""
+        return 0 <= self._epochs.known(self.partition) < (self._epoch or 0)
 
     def _is_other_topic(self) -> bool:
         then, now = self._topic_id_then, self._cluster.cache.topic_id(self.partition.topic)

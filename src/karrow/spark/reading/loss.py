@@ -3,7 +3,8 @@
 Offsets that are missing inside a log are no loss: a transaction has its markers there, had records
 that were aborted, or compaction has kept a later record of the same key. What is in front of the
 log's beginning was removed (retention, or delete-records), and what is behind its end never was, or
-is not any more: the topic was made anew, or a leader was elected that did not have it.
+is not any more: the topic was made anew, or a leader was elected that did not have it. If that one
+has written since, the offsets are there and other records have them; epochs.py tells.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ __all__ = ["Cause", "DataLoss", "Verdict", "report"]
 
 _log = logging.getLogger(__name__)
 
-Cause = Literal["removed", "beyond", "recreated", "deleted", "late"]
+Cause = Literal["removed", "beyond", "cut", "recreated", "deleted", "late"]
 _MEANINGS: dict[Cause, str] = {
     "removed": "were removed before they were read, by retention or delete-records",
     "beyond": "are not there: the topic was made anew, or a leader without them was elected",
+    "cut": "were cut off: a leader was elected that did not have them",
     "recreated": "belong to a topic that was deleted; another one has its name now",
     "deleted": "are gone with their topic or partition, which was deleted",
     "late": "were removed before the partition was seen for the first time",

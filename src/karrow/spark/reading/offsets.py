@@ -8,6 +8,8 @@ each partition. Beside it stands what that form cannot say, under names that no 
 - ``@from``: where partitions begin in the batch that ends here, if not where the batch before it
   ended: all of them in the first batch, later those that were added. So a batch that is repeated
   after a crash has the same range, even if ``latest`` or ``earliest`` would be elsewhere by then.
+- ``@epochs``: the epochs of the leaders that have told how far to go, or further. Leaders of newer
+  epochs may lack what these had (epochs.py).
 - ``@initial``: nothing has been read yet.
 """
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Offsets", "plain"]
 
-_IDS, _FROM, _INITIAL = "@ids", "@from", "@initial"
+_IDS, _FROM, _EPOCHS, _INITIAL = "@ids", "@from", "@epochs", "@initial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Offsets:
     ids: Mapping[str, str] = field(default_factory=dict)
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     is_initial: bool = False
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As Spark writes it down; equal offsets give equal texts, since Spark compares those."""
@@ -43,6 +46,8 @@ class Offsets:
             found[_IDS] = dict(sorted(self.ids.items()))
         if self.begins:
             found[_FROM] = plain(self.begins)
+        if self.epochs:
+            found[_EPOCHS] = plain(self.epochs)
         if self.is_initial:
             found[_INITIAL] = True
         return found
@@ -56,6 +61,7 @@ class Offsets:
                 {str(topic): str(name) for topic, name in read.get(_IDS, {}).items()},
                 _offsets(read.get(_FROM, {})),
                 bool(read.get(_INITIAL)),
+                _offsets(read.get(_EPOCHS, {})),
             )
         except (AttributeError, IndexError, TypeError, ValueError):
             raise StateError(
@@ -77,6 +83,24 @@ class Offsets:
             for one, offset in self.offsets.items()
             if offset > other.offsets.get(one, offset) and not self.is_other_topic(one.topic, other)
         }
+
+    def overruled(self, other: Offsets) -> dict[TopicPartition, int]:
+        """The epochs of these where others are of a newer leader of the same topic."""
+        return {
+            one: epoch
+            for one, epoch in self.epochs.items()
+            if epoch < other.epochs.get(one, epoch) and not self.is_other_topic(one.topic, other)
+        }
+
+    def newest_epochs(self, other: Offsets) -> dict[TopicPartition, int]:
+        """The epochs of others, or of these where those say nothing or are behind."""
+        mine = {
+            one: epoch
+            for one, epoch in self.epochs.items()
+            if one in other.offsets and not self.is_other_topic(one.topic, other)
+        }
+        theirs = {one: max(epoch, mine.get(one, epoch)) for one, epoch in other.epochs.items()}
+        return {**mine, **theirs}
 
     def is_other_topic(self, topic: str, other: Offsets) -> bool:
         """Whether a topic of that name is not the one it was; without ids nobody can tell."""

@@ -11,7 +11,7 @@ Rules, as Spark's own connector has them:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from karrow.errors import ConfigError
 from karrow.spark import options as spark_options
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from karrow.aio.client import AsyncClient
     from karrow.config import FetchConfig
 
-__all__ = ["EARLIEST", "LATEST", "Place", "Side"]
+__all__ = ["EARLIEST", "LATEST", "Place", "Resolved", "Side", "resolved"]
 
 # Spark's numbers for the ends of partitions.
 LATEST, EARLIEST = -1, -2
@@ -142,9 +142,16 @@ class Place:
         return offsets
 
 
+class Resolved(NamedTuple):
+    """An offset, and the epoch of the leader that has told it: None if nobody was asked."""
+
+    offset: int
+    epoch: int | None = None
+
+
 async def resolved(
     client: AsyncClient, config: FetchConfig, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, Resolved]:
     """Offsets with the ends of partitions asked for."""
     asked: dict[TopicPartition, OffsetSpec] = {
         one: OffsetSpec.latest() if offset == LATEST else OffsetSpec.earliest()
@@ -152,7 +159,9 @@ async def resolved(
         if offset in (LATEST, EARLIEST)
     }
     found = await client.list_offsets(asked, isolation=config.isolation) if asked else {}
-    return {**offsets, **{one: result.offset or 0 for one, result in found.items()}}
+    given = {one: Resolved(offset) for one, offset in offsets.items()}
+    told = {one: Resolved(end.offset or 0, end.leader_epoch) for one, end in found.items()}
+    return {**given, **told}
 
 
 def _each(name: str, text: str, example: str) -> Iterable[tuple[TopicPartition, Any]]:

@@ -9,7 +9,7 @@ from karrow.errors import ConfigError
 from karrow.spark.reading.fetching import BYTES_PER_OFFSET, Fetching
 from karrow.spark.reading.groups import stored_offsets
 from karrow.spark.reading.loss import Verdict, report
-from karrow.spark.reading.places import EARLIEST, LATEST, Place, resolved
+from karrow.spark.reading.places import EARLIEST, LATEST, Place, Resolved, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -99,7 +99,13 @@ class Planning:
 
     async def resolved(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Offsets with the ends of partitions asked for."""
-        return await resolved(self._client, self._settings.config, offsets)
+        found = await resolved(self._client, self._settings.config, offsets)
+        return {one: place.offset for one, place in found.items()}
+
+    async def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Resolved]:
+        """The ends of partitions, with the epochs of those who have told them."""
+        asked = dict.fromkeys(partitions, LATEST)
+        return await resolved(self._client, self._settings.config, asked)
 
     async def since(
         self, time: OffsetSpec | None, partitions: Iterable[TopicPartition]

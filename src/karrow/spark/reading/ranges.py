@@ -27,6 +27,7 @@ class Range(InputPartition):
     """What one task reads: from ``start`` up to ``end``, which is not part of it.
 
     In a batch query either may still be an end of the partition (-2, -1), found when the task runs.
+    ``epoch`` is that of the leader which had the range when it was planned.
     """
 
     topic: str
@@ -34,6 +35,7 @@ class Range(InputPartition):
     start: int
     end: int
     topic_id: str | None = None
+    epoch: int | None = None
 
     @property
     def where(self) -> TopicPartition:

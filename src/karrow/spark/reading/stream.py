@@ -10,6 +10,8 @@ thing at a time: where to begin, how far to go, the ranges in between. Rules:
   is behind. Without it in the offsets it would be lost for good, or be read again as a new one.
 - An end in front of where the stream stands is not believed at once either: whoever was the leader
   and has not heard that it is none any more knows less, and so does one that was just elected.
+- A leader that was elected since may have cut off what was read, and have written other records
+  with the same offsets. The stream goes on where its log parts from the one that was read.
 - With Trigger.AvailableNow the end is what was there when the query began.
 - Spark writes down where a stream is with its first batch, not before. So one that begins where it
   could not begin again, at the end of a topic say, has a first batch even if that is empty: else
@@ -35,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 
 from karrow.spark import pool
 from karrow.spark.arriving import arrive
+from karrow.spark.reading.epochs import Epochs
 from karrow.spark.reading.groups import GroupCommits
 from karrow.spark.reading.limits import Delay, shared_bytes, shared_offsets
 from karrow.spark.reading.loss import Verdict, report
@@ -158,8 +161,13 @@ class _Stream:
                 break
             await asyncio.sleep(pause)  # a broker that has just started may not know of it yet
             found = await self.settings.topics.find(client, missing_ok=True)
-        latest = await Planning(self.settings, client).latest(found.partitions)
-        return self._with_absent(Offsets(latest, found.ids), begun, found)
+        ends = await Planning(self.settings, client).ends(found.partitions)
+        there = Offsets(
+            {one: end.offset for one, end in ends.items()},
+            found.ids,
+            epochs={one: end.epoch for one, end in ends.items() if end.epoch is not None},
+        )
+        return self._with_absent(there, begun, found)
 
     def _with_absent(self, there: Offsets, begun: Offsets, found: Found) -> Offsets:
         """With partitions that are not named although their topic is there, where they were."""
@@ -185,35 +193,61 @@ class _Stream:
         self, client: AsyncClient, begun: Offsets, *, is_limited: bool
     ) -> Offsets | None:
         planning = Planning(self.settings, client)
-        there = await self._there(client, begun)
+        there, cut = await self._there(client, begun)
         self.latest = there.offsets
         added = await planning.earliest(
             one
             for one in there.offsets
             if one not in begun.offsets or begun.is_other_topic(one.topic, there)
         )
-        begins = {**begun.offsets, **added}
-        ends = there.offsets
+        moved = {**added, **cut}
+        begins = {**begun.offsets, **moved}
+        # A leader that was just elected has more than it may give yet.
+        ends: Mapping[TopicPartition, int] = {
+            one: max(end, cut.get(one, end)) for one, end in there.offsets.items()
+        }
         if is_limited:
             if self._target is None and self._delay.holds_back(begins, ends):
                 return None
             ends = await self._limited(planning, begins, ends)
         is_written_down = not begun.is_initial or self.settings.start.is_lasting
-        if is_written_down and not added and ends == begun.offsets:
+        if is_written_down and not moved and ends == begun.offsets:
             return None
-        return Offsets(ends, there.ids, begins if begun.is_initial else added)
+        return Offsets(
+            ends,
+            there.ids,
+            begins if begun.is_initial else moved,
+            epochs=begun.newest_epochs(there),
+        )
 
-    async def _there(self, client: AsyncClient, begun: Offsets) -> Offsets:
-        """How far the stream may go; an end that moves back has to do so for a while."""
+    async def _there(
+        self, client: AsyncClient, begun: Offsets
+    ) -> tuple[Offsets, dict[TopicPartition, int]]:
+        """How far the stream may go, and where it has to go back to: logs that were cut.
+
+        An end that moves back for another reason has to do so for a while.
+        """
         there = await self._goal(client, begun)
+        cut = await self._cut(client, begun, there)
         for pause in SHORT_PAUSES:
-            if not begun.beyond(there):
+            if begun.beyond(there) <= cut.keys():
                 break
             await asyncio.sleep(pause)
             there = await self._available(client, begun)  # asks who leads, too
             if self._target is not None:
                 self._target = there
-        return there
+            cut = await self._cut(client, begun, there)
+        return there, cut
+
+    async def _cut(
+        self, client: AsyncClient, begun: Offsets, there: Offsets
+    ) -> dict[TopicPartition, int]:
+        """Where logs part, in front of where the stream stands, from those that were read."""
+        overruled = begun.overruled(there)
+        if not overruled:
+            return {}
+        ends = await Epochs(self.settings.config, client.cluster).ends(overruled)
+        return {one: end for one, end in ends.items() if end < begun.offsets.get(one, end)}
 
     async def _goal(self, client: AsyncClient, begun: Offsets) -> Offsets:
         if self._target is None:
@@ -242,7 +276,7 @@ class _Stream:
         settings = self.settings
         begins = _begins(begun, ended, fails=settings.fails_on_loss)
         whole = [
-            Range(*one, begins[one], offset, ended.ids.get(one.topic))
+            Range(*one, begins[one], offset, ended.ids.get(one.topic), ended.epochs.get(one))
             for one, offset in ended.offsets.items()
         ]
         sizes: dict[TopicPartition, float] = {}
@@ -266,16 +300,19 @@ def _begins(begun: Offsets, ended: Offsets, *, fails: bool) -> dict[TopicPartiti
         known = begun.offsets.get(one)
         begin = ended.begins.get(one, end if known is None else known)
         if not begun.is_initial and one in ended.begins:
-            _check_added(begun, one, begin, fails=fails)
+            _check_moved(begun, ended, one, fails=fails)
         if begin > end:
             report(Verdict(one, end, begin, "beyond", f"it ends at {end}"), fails=fails)
         found[one] = begin
     return found
 
 
-def _check_added(begun: Offsets, one: TopicPartition, begin: int, *, fails: bool) -> None:
-    known = begun.offsets.get(one)
-    if known is not None:
+def _check_moved(begun: Offsets, ended: Offsets, one: TopicPartition, *, fails: bool) -> None:
+    """What is lost of a partition that begins elsewhere than where it stood."""
+    known, begin = begun.offsets.get(one), ended.begins[one]
+    if known is not None and begun.is_other_topic(one.topic, ended):
         report(Verdict(one, known, known + 1, "recreated"), fails=fails)
+    elif known is not None:
+        report(Verdict(one, begin, known, "cut", f"its log goes on at {begin}"), fails=fails)
     elif begin > 0:
         report(Verdict(one, 0, begin, "late"), fails=fails)

@@ -11,6 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from karrow.errors import (
+    LogTruncated,
     NetworkError,
     OffsetOutOfRange,
     RemoteProtocolError,
@@ -55,10 +56,10 @@ class _Reading:
         self._settings = settings
         self._client = client
         self._where = wanted.where
-        start, end = client.run(self._resolved(wanted))
-        self._position = start
+        self._start, end = client.run(self._resolved(wanted))
+        self._position = self._start
         self._fetching = Fetching(
-            settings.config, client.cluster, wanted.where, end, wanted.topic_id
+            settings.config, client.cluster, wanted.where, end, wanted.topic_id, epoch=wanted.epoch
         )
         self._columns = Columns(with_headers=settings.with_headers)
         self._ahead: asyncio.Task[Answer] | None = None
@@ -67,19 +68,17 @@ class _Reading:
     async def _resolved(self, wanted: Range) -> tuple[int, int]:
         """Where it begins and ends, if that was left open until now."""
         config, client = self._settings.config, self._client.client
-        found: list[int] = []
-        for offset in (wanted.start, wanted.end):
-            found += (await places.resolved(client, config, {self._where: offset})).values()
-        return found[0], found[1]
+        start = await places.resolved(client, config, {self._where: wanted.start})
+        end = await places.resolved(client, config, {self._where: wanted.end})
+        return start[self._where].offset, end[self._where].offset
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        end = self._fetching.end
-        while self._position < end:
+        while self._position < self._fetching.end:
             answer = self._next()
             if answer is None:
                 continue
             self._position = answer.next_offset
-            if answer.next_offset < end:
+            if answer.next_offset < self._fetching.end:
                 self._ahead = self._sent(answer.next_offset)
             for batch in self._decoded(answer):
                 yield batch
@@ -96,6 +95,8 @@ class _Reading:
             return self._answer()
         except OffsetOutOfRange:
             self._position = self._client.run(self._after_loss())
+        except LogTruncated as error:
+            self._lose_from(error.offset)
         except ShortLog as error:
             self._lose_rest("beyond", str(error))
         except RecreatedTopic as error:
@@ -117,6 +118,13 @@ class _Reading:
         verdict = Verdict(self._where, start, end, cause, detail)
         report(verdict, fails=self._settings.fails_on_loss)
         self._position = end
+
+    def _lose_from(self, offset: int) -> None:
+        """Leave out what a new leader has other records for; the stream comes back to those."""
+        start, end = max(offset, self._start), self._fetching.end
+        verdict = Verdict(self._where, start, end, "cut", f"its log goes on at {offset}")
+        report(verdict, fails=self._settings.fails_on_loss)
+        self._fetching.end = max(offset, self._position)
 
     async def _after_loss(self) -> int:
         """Where to go on behind a gap that retention has made, or that never was."""

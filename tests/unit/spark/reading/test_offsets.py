@@ -24,25 +24,31 @@ def test_the_form_is_that_of_sparks_own_connector() -> None:
 
 
 def test_what_that_form_cannot_say_stands_beside() -> None:
-    found = Offsets({A: 5}, {"orders": "id"}, {A: 3}, is_initial=True).to_json()
+    found = Offsets({A: 5}, {"orders": "id"}, {A: 3}, is_initial=True, epochs={A: 2}).to_json()
     assert found == {
         "orders": {"0": 5},
         "@ids": {"orders": "id"},
         "@from": {"orders": {"0": 3}},
+        "@epochs": {"orders": {"0": 2}},
         "@initial": True,
     }
 
 
 @given(
-    POSITIONS, st.dictionaries(st.sampled_from(["a", "b.c"]), st.text()), POSITIONS, st.booleans()
+    POSITIONS,
+    st.dictionaries(st.sampled_from(["a", "b.c"]), st.text()),
+    POSITIONS,
+    st.booleans(),
+    POSITIONS,
 )
 def test_texts_are_read_back(
     offsets: dict[TopicPartition, int],
     ids: dict[str, str],
     begins: dict[TopicPartition, int],
     is_initial: bool,
+    epochs: dict[TopicPartition, int],
 ) -> None:
-    whole = Offsets(offsets, ids, begins, is_initial)
+    whole = Offsets(offsets, ids, begins, is_initial, epochs)
     assert Offsets.from_json(json.loads(json.dumps(whole.to_json()))) == whole
 
 
@@ -65,3 +71,26 @@ def test_topics_are_told_apart_by_their_ids() -> None:
     assert one.is_other_topic("orders", Offsets({A: 5}, {"orders": "2"}))
     assert not one.is_other_topic("orders", Offsets({A: 6}, {"orders": "1"}))
     assert not one.is_other_topic("orders", Offsets({A: 5}))
+
+
+def test_partitions_that_are_further_than_others() -> None:
+    one = Offsets({A: 5, B: 5}, {"orders": "1"})
+    assert one.beyond(Offsets({A: 4, B: 5})) == {A}
+    assert one.beyond(Offsets({A: 6})) == set()
+    assert one.beyond(Offsets({A: 4}, {"orders": "2"})) == set()
+
+
+def test_epochs_that_a_newer_leader_has_overruled() -> None:
+    one = Offsets({A: 5, B: 5}, {"orders": "1"}, epochs={A: 3, B: 3})
+    assert one.overruled(Offsets({A: 5, B: 5}, epochs={A: 4, B: 3})) == {A: 3}
+    assert one.overruled(Offsets({A: 5}, epochs={A: 2})) == {}
+    assert one.overruled(Offsets({A: 5})) == {}
+    assert one.overruled(Offsets({A: 5}, {"orders": "2"}, epochs={A: 4})) == {}
+    assert Offsets({A: 5}).overruled(Offsets({A: 5}, epochs={A: 4})) == {}
+
+
+def test_epochs_do_not_go_back_within_a_topic() -> None:
+    one = Offsets({A: 5, B: 5}, {"orders": "1"}, epochs={A: 3, B: 3})
+    assert one.newest_epochs(Offsets({A: 5, B: 5}, epochs={A: 4})) == {A: 4, B: 3}
+    assert one.newest_epochs(Offsets({A: 5}, epochs={A: 2})) == {A: 3}
+    assert one.newest_epochs(Offsets({A: 5}, {"orders": "2"}, epochs={A: 0})) == {A: 0}
