@@ -12,6 +12,7 @@ import karrow
 from karrow.spark import pool
 from karrow.spark.reading.epochs import Epochs
 from karrow.spark.reading.loss import DataLoss
+from karrow.types import TopicPartition
 from tests.embedded.sourcing import Query, in_task, next_values, numbers, put, query, values
 
 LOST = r"offsets 5 to 9 of orders-0 were cut off: a leader was elected .*its log goes on at 5"
@@ -123,20 +124,23 @@ def test_available_now_goes_on_where_the_log_was_cut(
     assert running.next() is None
 
 
+@pytest.mark.parametrize("has", [7, 10])
 def test_a_leader_that_does_not_know_its_end_yet(
-    broker: karrow.Broker, client: karrow.Client, monkeypatch: pytest.MonkeyPatch
+    broker: karrow.Broker, client: karrow.Client, monkeypatch: pytest.MonkeyPatch, has: int
 ) -> None:
     """Until its followers have fetched, it tells of less than it has."""
     running = begun(broker, client, failOnDataLoss="false")
     broker.truncate("orders", 0, 5)
 
-    async def ends(_: Epochs, asked: dict[Any, int]) -> dict[Any, int]:
-        return dict.fromkeys(asked, 7)
+    async def ends(_: Epochs, asked: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(asked, has)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Epochs, "ends", ends)
+    monkeypatch.setattr(Epochs, "ends", ends)
+    if has == 10:
+        assert running.next() is None
+    else:
         assert running.next() == []
-    assert json.loads(running.log[-1])["orders"]["0"] == 7
+        assert json.loads(running.log[-1])["orders"]["0"] == has
 
 
 def test_what_was_cut_before_it_was_read_is_no_loss(

@@ -89,7 +89,9 @@ class Offsets:
         return {
             one: epoch
             for one, epoch in self.epochs.items()
-            if epoch < other.epochs.get(one, epoch) and not self.is_other_topic(one.topic, other)
+            if one in self.offsets
+            and epoch < other.epochs.get(one, epoch)
+            and not self.is_other_topic(one.topic, other)
         }
 
     def newest_epochs(self, other: Offsets) -> dict[TopicPartition, int]:

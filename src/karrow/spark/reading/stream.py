@@ -202,10 +202,7 @@ class _Stream:
         )
         moved = {**added, **cut}
         begins = {**begun.offsets, **moved}
-        # A leader that was just elected has more than it may give yet.
-        ends: Mapping[TopicPartition, int] = {
-            one: max(end, cut.get(one, end)) for one, end in there.offsets.items()
-        }
+        ends = there.offsets
         if is_limited:
             if self._target is None and self._delay.holds_back(begins, ends):
                 return None
@@ -227,8 +224,7 @@ class _Stream:
 
         An end that moves back for another reason has to do so for a while.
         """
-        there = await self._goal(client, begun)
-        cut = await self._cut(client, begun, there)
+        there, cut = await self._compared(client, begun, await self._goal(client, begun))
         for pause in SHORT_PAUSES:
             if begun.beyond(there) <= cut.keys():
                 break
@@ -236,18 +232,22 @@ class _Stream:
             there = await self._available(client, begun)  # asks who leads, too
             if self._target is not None:
                 self._target = there
-            cut = await self._cut(client, begun, there)
+            there, cut = await self._compared(client, begun, there)
         return there, cut
 
-    async def _cut(
+    async def _compared(
         self, client: AsyncClient, begun: Offsets, there: Offsets
-    ) -> dict[TopicPartition, int]:
-        """Where logs part, in front of where the stream stands, from those that were read."""
+    ) -> tuple[Offsets, dict[TopicPartition, int]]:
+        """What is there, and where the logs of new leaders part from those that were read."""
         overruled = begun.overruled(there)
         if not overruled:
-            return {}
+            return there, {}
         ends = await Epochs(self.settings.config, client.cluster).ends(overruled)
-        return {one: end for one, end in ends.items() if end < begun.offsets.get(one, end)}
+        same = {one: min(end, begun.offsets[one]) for one, end in ends.items()}
+        # A leader that was just elected has more than it may give yet.
+        reached = {one: max(end, there.offsets[one]) for one, end in same.items()}
+        cut = {one: end for one, end in same.items() if end < begun.offsets[one]}
+        return replace(there, offsets={**there.offsets, **reached}), cut
 
     async def _goal(self, client: AsyncClient, begun: Offsets) -> Offsets:
         if self._target is None:
