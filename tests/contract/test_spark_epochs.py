@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from karrow import errors, wire
+from karrow.aio.calls.epochs import API
 from karrow.aio.client import AsyncClient
 from karrow.config import ConsumerConfig
 from karrow.spark import pool
-from karrow.spark.reading.epochs import API, Epochs
+from karrow.spark.reading.epochs import Epochs
 from karrow.spark.reading.loss import DataLoss
 from karrow.types import TopicPartition
 from tests.brokers import KafkaCluster

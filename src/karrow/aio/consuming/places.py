@@ -17,8 +17,8 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from karrow.aio.calls.base import Request
 from karrow.aio.calls.commits import CommitCalls
+from karrow.aio.calls.epochs import EpochCalls, EpochEnd, EpochQuestion
 from karrow.aio.consuming.positions import LookUp, Reset, Validation
 from karrow.aio.consuming.watch import is_refusal
 from karrow.errors import (
@@ -27,29 +27,22 @@ from karrow.errors import (
     LogTruncated,
     NoOffset,
     PartialError,
-    RemoteProtocolError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
-    error_for,
 )
 from karrow.net.retry import is_consumer_group_retriable
 from karrow.net.sharing import cancelled
-from karrow.types import CommittedOffset, Node, OffsetResult, OffsetSpec, TopicPartition
+from karrow.types import CommittedOffset, OffsetResult, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.engine import Engine
     from karrow.config import ConsumerConfig
     from karrow.net.cluster import Cluster
-    from karrow.net.connection import Connection
 
 Q = TypeVar("Q", LookUp, Reset, Validation)
 
-# Since this version consumers may ask for the end of an epoch, and say whom they take for leader.
-FIRST_FOR_CONSUMERS = 3
-CONSUMER = -1
 
-
-class Places(CommitCalls):
+class Places(CommitCalls, EpochCalls):
     """Looks for offsets on behalf of one consumer.
 
     ``troubles`` are the errors that hold up partitions now.
@@ -255,18 +248,22 @@ class Places(CommitCalls):
 
     async def _validate(self, asked: list[Validation]) -> None:
         by_partition = {one.partition: one for one in await self._still_of(asked)}
+        questions = {
+            where: EpochQuestion(one.offset_epoch, one.leader_epoch)
+            for where, one in by_partition.items()
+        }
 
-        async def one_leader(broker_id: int, group: list[TopicPartition]) -> dict[Any, Any]:
-            return await self._ends_of_epochs(broker_id, [by_partition[one] for one in group])
+        async def one_leader(
+            broker_id: int, group: list[TopicPartition]
+        ) -> Mapping[TopicPartition, EpochEnd | KarrowError]:
+            return await self._ends_of_epochs(broker_id, {one: questions[one] for one in group})
 
-        lacking = RemoteProtocolError("the answer lacks the partition")
-        outcomes: dict[TopicPartition, Any] = dict.fromkeys(by_partition, lacking)
-        outcomes |= await self._by_leader(list(by_partition), one_leader)
+        outcomes = await self._by_leader(list(by_partition), one_leader)
         errors = {one: said for one, said in outcomes.items() if isinstance(said, KarrowError)}
         with self._engine.lock:
             for partition, question in by_partition.items():
                 if partition not in errors:
-                    self._settle(question, *outcomes[partition])
+                    self._settle(question, outcomes[partition])
         if errors:
             raise PartialError("some ends of epochs are not known", {}, errors)
 
@@ -281,8 +278,8 @@ class Places(CommitCalls):
             still_open = set(self._positions.to_validate())
         return [one for one in asked if one in still_open]
 
-    def _settle(self, asked: Validation, end_offset: int | None, end_epoch: int | None) -> None:
-        gone = self._positions.validated(asked, end_offset, end_epoch)
+    def _settle(self, asked: Validation, end: EpochEnd) -> None:
+        gone = self._positions.validated(asked, end.offset, end.epoch)
         if gone is None:
             return
         policy = self._config.out_of_range
@@ -309,41 +306,6 @@ class Places(CommitCalls):
             )
         )
 
-    async def _ends_of_epochs(
-        self, broker_id: int, asked: list[Validation]
-    ) -> dict[TopicPartition, tuple[int | None, int | None] | KarrowError]:
-        connection = await self._cluster.connection(Node.id(broker_id))
-        if connection.versions.choose("OffsetForLeaderEpoch") < FIRST_FOR_CONSUMERS:
-            return dict.fromkeys((one.partition for one in asked), (None, None))
-
-        def body(_: int, __: Connection) -> dict[str, Any]:
-            topics: dict[str, list[dict[str, int]]] = {}
-            for one in asked:
-                entry = {
-                    "partition": one.partition.partition,
-                    "current_leader_epoch": one.leader_epoch,
-                    "leader_epoch": one.offset_epoch,
-                }
-                topics.setdefault(one.partition.topic, []).append(entry)
-            named = [{"topic": topic, "partitions": items} for topic, items in topics.items()]
-            return {"replica_id": CONSUMER, "topics": named}
-
-        reply = await self._send(Request("OffsetForLeaderEpoch", Node.id(broker_id), body))
-        outcomes: dict[TopicPartition, tuple[int | None, int | None] | KarrowError] = {}
-        for topic in reply.message.topics:
-            for entry in topic.partitions:
-                key = TopicPartition(topic.topic, entry.partition)
-                context = reply.context("OffsetForLeaderEpoch", topic=key[0], partition=key[1])
-                outcomes[key] = error_for(entry.error_code, **context) or _end(entry)
-        return outcomes
-
     async def close(self) -> None:
         """Ask no more."""
         await cancelled(*self._tasks)
-
-
-def _end(entry: Any) -> tuple[int | None, int | None]:
-    """The end of an epoch; an undefined one is not a truncation, the leader just cannot tell."""
-    if entry.end_offset < 0 or entry.leader_epoch < 0:
-        return None, None
-    return entry.end_offset, entry.leader_epoch

@@ -10,26 +10,22 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from karrow.aio.calls.base import Calls, Reply, Request
-from karrow.aio.consuming.places import CONSUMER, FIRST_FOR_CONSUMERS
-from karrow.errors import KarrowError, RemoteProtocolError, UnsupportedVersion, error_for
-from karrow.types import Node, TopicPartition
+from karrow.aio.calls.epochs import EpochCalls, EpochEnd, EpochQuestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from karrow.net.connection import Connection
+    from karrow.errors import KarrowError
+    from karrow.types import TopicPartition
 
 __all__ = ["Epochs"]
 
-API = "OffsetForLeaderEpoch"
 NO_EPOCH = -1
-Outcomes = dict[TopicPartition, int | KarrowError | None]
 
 
-class Epochs(Calls):
+class Epochs(EpochCalls):
     """Calls about the epochs of leaders."""
 
     def known(self, where: TopicPartition) -> int:
@@ -40,38 +36,11 @@ class Epochs(Calls):
     async def ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Where epochs end in the logs of the leaders; those are left out that cannot tell."""
 
-        async def one(broker_id: int, group: list[TopicPartition]) -> Outcomes:
-            return await self._ask_for_ends(broker_id, {where: epochs[where] for where in group})
+        async def one(
+            broker_id: int, group: list[TopicPartition]
+        ) -> Mapping[TopicPartition, EpochEnd | KarrowError]:
+            asked = {where: EpochQuestion(epochs[where], self.known(where)) for where in group}
+            return await self._ends_of_epochs(broker_id, asked)
 
         found = await self._call_many(epochs, lambda left: self._by_leader(left, one), "epochs")
-        return {where: end for where, end in found.items() if end is not None}
-
-    async def _ask_for_ends(self, broker_id: int, epochs: Mapping[TopicPartition, int]) -> Outcomes:
-        def body(version: int, connection: Connection) -> dict[str, Any]:
-            connection.versions.require(API, version, "a question of a client", FIRST_FOR_CONSUMERS)
-            topics: dict[str, list[dict[str, int]]] = {}
-            for where, epoch in epochs.items():
-                known = self.known(where)
-                entry = {"current_leader_epoch": known, "leader_epoch": epoch}
-                topics.setdefault(where.topic, []).append({"partition": where.partition, **entry})
-            named = [{"topic": topic, "partitions": items} for topic, items in topics.items()]
-            return {"replica_id": CONSUMER, "topics": named}
-
-        try:
-            reply = await self._send(Request(API, Node.id(broker_id), body))
-        except UnsupportedVersion:
-            return dict.fromkeys(epochs)
-        lacking = RemoteProtocolError("the answer lacks the partition", **reply.context(API))
-        return {**dict.fromkeys(epochs, lacking), **_ends(reply)}
-
-
-def _ends(reply: Reply) -> Outcomes:
-    found: Outcomes = {}
-    for topic in reply.message.topics:
-        for entry in topic.partitions:
-            where = TopicPartition(topic.topic, entry.partition)
-            context = reply.context(API, topic=where.topic, partition=where.partition)
-            is_known = entry.end_offset >= 0 and entry.leader_epoch >= 0
-            end = entry.end_offset if is_known else None
-            found[where] = error_for(entry.error_code, **context) or end
-    return found
+        return {where: end.offset for where, end in found.items() if end.offset is not None}
