@@ -5,5 +5,5 @@ Nothing may fail here: Spark asks for these modules whatever the program is abou
 
 import contextlib
 
-with contextlib.suppress(ImportError):
+with contextlib.suppress(Exception):
     from karrow.spark.data_source import KarrowDataSource as DefaultSource  # noqa: F401

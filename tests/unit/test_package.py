@@ -47,6 +47,13 @@ def test_registration_module_does_no_harm_where_spark_is_not() -> None:
     assert run(f"{program} print(hasattr(found, 'DefaultSource'))") == "False"
 
 
+def test_registration_module_does_no_harm_where_something_is_broken() -> None:
+    """Whatever it is: an old pyspark, or a package beside it, raises more than ImportError."""
+    program = "import sys; broken = type('Broken', (), {'__getattr__': lambda *_: 1 / 0})();"
+    program += "sys.modules['karrow.spark.data_source'] = broken; import pyspark_karrow as found;"
+    assert run(f"{program} print(hasattr(found, 'DefaultSource'))") == "False"
+
+
 def test_version_is_the_installed_one() -> None:
     assert karrow.__version__ == importlib.metadata.version("karrow")
 

@@ -21,7 +21,7 @@ __all__ = ["Setting", "Table"]
 
 ENVIRONMENT = "env:"
 # Settings whose value nobody should see, whoever asks for the plan.
-_SECRET = re.compile(r"password|jaas|secret|token|credential|\.key$|private", re.IGNORECASE)
+_SECRET = re.compile(r"password|jaas|secret|token|credential|\.key(\.|$)|private", re.IGNORECASE)
 _MASK = "***"
 
 Scalar = str | int | float | bool

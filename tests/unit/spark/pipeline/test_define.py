@@ -292,6 +292,14 @@ def test_secrets_are_not_shown(name: str) -> None:
     assert f"kafka.{name} = ***" in repr(found)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["spark.hadoop.fs.azure.account.key.me.dfs.core.windows.net", "spark.hadoop.fs.s3a.secret.key"],
+)
+def test_secrets_of_spark_are_not_shown(name: str) -> None:
+    assert repr(read(changed("spark", {name: "hunter2"})).spark[0]) == f"{name} = ***"
+
+
 # ---- files
 
 
