@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from karrow.config.dialects import Dialect, Meanings
 
-__all__ = ["FOREVER", "IGNORED", "MEANINGS", "NO_CLASSES", "REFUSED", "SUPPORTED"]
+__all__ = [
+    "FOREVER",
+    "HANDLERS",
+    "IGNORED",
+    "MEANINGS",
+    "NO_CLASSES",
+    "PROVIDER",
+    "REFUSED",
+    "SUPPORTED",
+]
 
 FOREVER = 1e9  # seconds
+# Classes of Java's that log in; those of AWS are understood, all others are refused.
+HANDLERS = ("sasl.client.callback.handler.class", "sasl.login.callback.handler.class")
 
 # Second names of options, and what makes tls and sasl, which is read together.
 SUPPORTED: dict[Dialect, dict[str, str]] = {
@@ -47,6 +58,7 @@ SUPPORTED: dict[Dialect, dict[str, str]] = {
         "ssl.endpoint.identification.algorithm": "tls",
         "sasl.mechanism": "sasl",
         "sasl.jaas.config": "sasl",
+        **dict.fromkeys(HANDLERS, "sasl"),
     },
 }
 
@@ -161,7 +173,7 @@ IGNORED: dict[Dialect, dict[str, str]] = {
 }
 
 _CONTEXT = "give tls=SSLContext, which can do it"
-_PROVIDER = "give sasl=OAuthBearer(provider), which gets tokens from wherever you like"
+PROVIDER = "give sasl=OAuthBearer(provider), which gets tokens from wherever you like"
 NO_CLASSES = "karrow loads no classes that a configuration names"
 _CALLBACK = "callbacks belong to the drop-in for confluent_kafka"
 _SETTINGS = "karrow gives OpenSSL no extra code; give tls=SSLContext"
@@ -183,7 +195,7 @@ _OAUTH = dict.fromkeys(
         "sasl.oauthbearer.scope",
         "sasl.oauthbearer.token.endpoint.url",
     ),
-    _PROVIDER,
+    PROVIDER,
 )
 REFUSED: dict[Dialect, dict[str, str]] = {
     "librdkafka": {
@@ -205,7 +217,7 @@ REFUSED: dict[Dialect, dict[str, str]] = {
                 "sasl.oauthbearer.method",
                 "sasl.oauthbearer.sub.claim.name",
             ),
-            _PROVIDER,
+            PROVIDER,
         ),
         **dict.fromkeys(
             (
@@ -270,13 +282,11 @@ REFUSED: dict[Dialect, dict[str, str]] = {
                 "sasl.oauthbearer.header.urlencode",
                 "sasl.oauthbearer.jwt.retriever.class",
             ),
-            _PROVIDER,
+            PROVIDER,
         ),
         **dict.fromkeys(
             (
                 "interceptor.classes",
-                "sasl.client.callback.handler.class",
-                "sasl.login.callback.handler.class",
                 "sasl.login.class",
                 "security.providers",
                 "ssl.engine.factory.class",

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from karrow.config.client_properties import HANDLERS, NO_CLASSES, PROVIDER
 from karrow.config.jaas import parse_jaas
-from karrow.config.sasl import SCRAM_NAMES, MskIam, Plain, Scram
+from karrow.config.sasl import MSK_NAME, SCRAM_NAMES, MskIam, Plain, Scram
 from karrow.config.tls import TLS
 from karrow.errors import ConfigError
 
@@ -35,6 +36,7 @@ def read(dialect: Dialect, mapping: Mapping[str, Any], given: Mapping[str, Any])
     protocol = str(mapping.get("security.protocol", "PLAINTEXT")).upper()
     if protocol not in _PROTOCOLS:
         raise ConfigError(f"security.protocol={protocol} is none of {', '.join(_PROTOCOLS)}")
+    _check_handlers(mapping)
     options: dict[str, Any] = {}
     if protocol.endswith("SSL") and "tls" not in given:
         options["tls"] = (_librdkafka_tls if dialect == "librdkafka" else _java_tls)(mapping)
@@ -43,7 +45,7 @@ def read(dialect: Dialect, mapping: Mapping[str, Any], given: Mapping[str, Any])
             make = _librdkafka_sasl if dialect == "librdkafka" else _java_sasl
             options["sasl"] = make(mapping)
         options["allow_plaintext_password"] = protocol == "SASL_PLAINTEXT"
-    elif any(name.startswith("sasl.") for name in mapping):
+    elif "sasl" not in given and any(name.startswith("sasl.") for name in mapping):
         _log.warning("sasl properties have no effect with security.protocol=%s", protocol)
     return options
 
@@ -99,19 +101,44 @@ def _librdkafka_sasl(mapping: Mapping[str, Any]) -> Plain | Scram | MskIam:
     return _mechanism(str(name).upper(), login, ("sasl.username", "sasl.password"))
 
 
+# Handlers that do what MskIam does: AWS documents each with its mechanism.
+_OF_AWS = {
+    MSK_NAME: "IAMClientCallbackHandler",
+    "OAUTHBEARER": "IAMOAuthBearerLoginCallbackHandler",
+}
+
+
+def _check_handlers(mapping: Mapping[str, Any]) -> None:
+    """Refuse Java's classes, but for those whose work is done here as well."""
+    known = _OF_AWS.get(_java_name(mapping))
+    for name in HANDLERS:
+        if name in mapping and _class(str(mapping[name])) != known:
+            raise ConfigError(f"{name} is not supported", hint=f"{NO_CLASSES}; {PROVIDER}")
+
+
+def _java_name(mapping: Mapping[str, Any]) -> str:
+    return str(mapping.get("sasl.mechanism") or "GSSAPI").upper()
+
+
+def _class(name: str) -> str:
+    """A class without its package: jars with several things inside rename those."""
+    return name.strip().rpartition(".")[2]
+
+
 def _java_sasl(mapping: Mapping[str, Any]) -> Plain | Scram | MskIam:
-    name = str(mapping.get("sasl.mechanism") or "GSSAPI").upper()
+    name = _java_name(mapping)
+    is_msk = name == MSK_NAME or any(one in mapping for one in HANDLERS)
     if "sasl.jaas.config" not in mapping:
-        if name == "AWS_MSK_IAM":
+        if is_msk:
             return MskIam()
         raise ConfigError(f"sasl.jaas.config is not set, and {name} needs it")
     entry = parse_jaas(str(mapping["sasl.jaas.config"]))
     wanted = _MODULES.get(name)
-    module = entry.module.rpartition(".")[2]
+    module = _class(entry.module)
     if wanted is not None and module != wanted:
         raise ConfigError(f"sasl.jaas.config names {module}, but {name} needs {wanted}")
     places = ("username in sasl.jaas.config", "password in sasl.jaas.config")
-    return _mechanism(name, dict(entry.options), places)
+    return _mechanism(MSK_NAME if is_msk else name, dict(entry.options), places)
 
 
 _MODULES = {
@@ -119,7 +146,7 @@ _MODULES = {
     "SCRAM-SHA-256": "ScramLoginModule",
     "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
-    "AWS_MSK_IAM": "IAMLoginModule",
+    MSK_NAME: "IAMLoginModule",
 }
 
 
@@ -128,9 +155,9 @@ def _mechanism(
 ) -> Plain | Scram | MskIam:
     if name == "OAUTHBEARER":
         raise ConfigError("OAUTHBEARER needs a provider of tokens", hint=_PROVIDER)
-    if name == "AWS_MSK_IAM":
+    if name == MSK_NAME:
         if extra := set(login) - {"username", "password"}:
-            raise ConfigError(f"{', '.join(sorted(extra))} of IAMLoginModule: give sasl=MskIam()")
+            raise ConfigError(f"{', '.join(sorted(extra))} of sasl.jaas.config: give sasl=MskIam()")
         return MskIam()
     if name not in ("PLAIN", *SCRAM_NAMES):
         raise ConfigError(

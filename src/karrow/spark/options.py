@@ -10,43 +10,54 @@ Rules:
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from karrow import config as karrow_config
-from karrow.config import ClientConfig, FetchConfig, Plain, Scram
+from karrow.config import ClientConfig, FetchConfig
 from karrow.config.dialects import properties
 from karrow.config.option import nearest
 from karrow.errors import ConfigError
+from karrow.spark import login
 
 __all__ = [
     "CONNECTION_KEYS",
+    "KAFKA",
+    "SERVERS",
     "SPARK_KEYS",
     "check_known",
     "choice",
     "connection",
     "count",
     "flag",
+    "known_names",
     "of_connection",
     "text",
 ]
 
 KAFKA = "kafka."
+SERVERS = KAFKA + "bootstrap.servers"
 
 # What Spark itself puts among the options of sources and sinks, or lets users put there.
 SPARK_KEYS = frozenset({"checkpointLocation", "path", "paths", "queryName", "outputMode"})
 # What belongs to the connection without the prefix.
 CONNECTION_KEYS = frozenset({"credentials", "isolation"})
 
-_ENVIRONMENT = "environment"
-_CREDENTIALS = (
-    "'environment' reads KARROW_SASL_* and KARROW_TLS_*, 'module:function' calls what gives a "
-    "mechanism, a TLS, or a dict of both"
-)
 _TRUTH = {"true": True, "false": False}
+# What clients are told to give and Spark's options cannot hold, and what can be given instead.
+_INSTEAD = {
+    r"give (?:sasl|tls)=(\w+(?:\(\w*\))?)(?: beside the properties)?": (
+        r"credentials=module:function names a function that returns \1"
+    ),
+    r"set tls=, use Scram, or allow it with allow_plaintext_password=True": (
+        "set security.protocol=SASL_SSL, use SCRAM, or allow it with "
+        "security.protocol=SASL_PLAINTEXT"
+    ),
+    r"credentials go into sasl=": "a login goes into credentials or sasl.username",
+    r"tls= and sasl= say": "security.protocol and credentials say",
+}
 
 _ConfigT = TypeVar("_ConfigT", bound=ClientConfig)
 
@@ -57,7 +68,7 @@ _ConfigT = TypeVar("_ConfigT", bound=ClientConfig)
 def connection(options: Mapping[str, str], into: type[_ConfigT]) -> _ConfigT:
     """What the options say about Kafka itself; the same object for the same options."""
     given = of_connection(options)
-    environ = os.environ if given.get("credentials", "").strip().lower() == _ENVIRONMENT else {}
+    environ = os.environ if login.is_environment(given.get("credentials", "")) else {}
     variables = ((name, value) for name, value in environ.items() if name.startswith("KARROW_"))
     return cast("_ConfigT", _connection(frozenset(given.items()), frozenset(variables), into))  # type: ignore[arg-type]
 
@@ -82,13 +93,14 @@ def _connection(
     options = dict(given)
     kafka = {n.removeprefix(KAFKA): v for n, v in options.items() if n.startswith(KAFKA)}
     _check_servers(kafka)
-    named = _known_names(into)
+    named = known_names(into)
     for name in kafka:
         if name not in named:
             raise unknown(KAFKA + name, [KAFKA + known for known in named])
     isolation = _isolation(options, kafka, into)
     try:
-        extra = {**isolation, **_credentials(options, kafka, dict(environ))}
+        source = options.get("credentials", "").strip()
+        extra = {**isolation, **login.read(source, kafka, dict(environ))}
         return karrow_config.from_properties(kafka, dialect="java", into=into, **extra)
     except ConfigError as error:
         raise _in_sparks_words(error, into) from None
@@ -97,71 +109,13 @@ def _connection(
 def _check_servers(kafka: Mapping[str, str]) -> None:
     if not kafka.get("bootstrap.servers", "").strip():
         raise ConfigError(
-            "kafka.bootstrap.servers is missing",
-            hint=".option('kafka.bootstrap.servers', 'host:port,host:port')",
+            f"{SERVERS} is missing", hint=f".option('{SERVERS}', 'host:port,host:port')"
         )
 
 
-def _known_names(into: type[ClientConfig]) -> list[str]:
-    """Java's names and, for logins without JAAS, two that Java does not have."""
-    return [*properties("java", into), "sasl.username", "sasl.password"]
-
-
-def _credentials(
-    options: Mapping[str, str], kafka: dict[str, str], environ: Mapping[str, str]
-) -> dict[str, Any]:
-    """The options sasl and tls where no property makes them; takes out what Java does not know."""
-    user, password = kafka.pop("sasl.username", None), kafka.pop("sasl.password", None)
-    source = options.get("credentials", "").strip()
-    if source and (user or password or "sasl.jaas.config" in kafka):
-        raise ConfigError(
-            "credentials and a login among the options contradict each other",
-            hint="leave out sasl.jaas.config, sasl.username and sasl.password",
-        )
-    if source.lower() == _ENVIRONMENT:
-        made = {
-            "sasl": karrow_config.sasl.from_env(environ),
-            "tls": karrow_config.TLS.from_env(environ),
-        }
-        return {name: value for name, value in made.items() if value is not None}
-    if source:
-        return _from_provider(source)
-    if user is None and password is None:
-        return {}
-    if "sasl.jaas.config" in kafka:
-        raise ConfigError("sasl.jaas.config and sasl.username are two logins; leave out one")
-    return {"sasl": _login(kafka.get("sasl.mechanism", ""), user, password)}
-
-
-def _login(mechanism: str, user: str | None, password: str | None) -> Plain | Scram:
-    if not user or not password:
-        raise ConfigError("sasl.username and sasl.password belong together")
-    match mechanism.strip().upper():
-        case "PLAIN":
-            return Plain(user, password)
-        case "SCRAM-SHA-256" | "SCRAM-SHA-512" as name:
-            return Scram(user, password, name)
-        case other:
-            raise ConfigError(
-                f"sasl.mechanism={other} has no sasl.username",
-                hint="PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 have",
-            )
-
-
-def _from_provider(source: str) -> dict[str, Any]:
-    """What a function of the user gives: called in every process that connects."""
-    module, _, function = source.partition(":")
-    if not module or not function:
-        raise ConfigError(f"credentials={source!r} names no function", hint=_CREDENTIALS)
-    try:
-        made = getattr(importlib.import_module(module), function)()
-    except ImportError as error:
-        raise ConfigError(f"credentials={source!r}: {error}", hint=_CREDENTIALS) from None
-    except AttributeError:
-        raise ConfigError(f"credentials: {module} has no {function}", hint=_CREDENTIALS) from None
-    if isinstance(made, Mapping) and set(made) <= {"sasl", "tls"}:
-        return dict(made)
-    return {"tls" if isinstance(made, karrow_config.TLS) else "sasl": made}
+def known_names(into: type[ClientConfig]) -> list[str]:
+    """What may stand behind ``kafka.``: Java's names, and those of logins without JAAS."""
+    return [*properties("java", into), *login.NAMES]
 
 
 def _isolation(
@@ -185,7 +139,7 @@ def _in_sparks_words(error: ConfigError, into: type[ClientConfig]) -> ConfigErro
     """The error with the names, and the units, that stand in the program."""
     about = into.describe().items()
     own = {name: one.java for name, one in about if one.java is not None}
-    names = sorted(_known_names(into), key=len, reverse=True)
+    names = sorted(known_names(into), key=len, reverse=True)
     foreign = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, names))})(?![\w-]|\.\w)")
     # karrow's own names are words like any other, unless a value follows.
     ours = re.compile(rf"(?<![\w./-])({'|'.join(own)})(?:=([\d.]+)|(?==)|(?= '))")
@@ -197,6 +151,8 @@ def _in_sparks_words(error: ConfigError, into: type[ClientConfig]) -> ConfigErro
         return f"{name}={float(number) * 1000:g}" if name.endswith(".ms") else f"{name}={number}"
 
     def spoken(text: str) -> str:
+        for told, instead in _INSTEAD.items():
+            text = re.sub(told, instead, text)
         return foreign.sub(rf"{KAFKA}\1", ours.sub(translated, text))
 
     hint = None if error.hint is None else spoken(error.hint)

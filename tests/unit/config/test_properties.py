@@ -22,6 +22,7 @@ from karrow.config import (
     dialects,
     from_properties,
 )
+from karrow.config.client_properties import HANDLERS
 from karrow.config.dialects import Dialect, properties
 from karrow.config.jaas import parse_jaas
 from karrow.errors import ConfigError
@@ -260,6 +261,48 @@ def test_login_modules_become_mechanisms(mechanism: str, jaas: str, expected: ob
 
 def test_msk_needs_no_login_line() -> None:
     assert java({"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}).sasl == MskIam()
+
+
+IAM, OF_CLIENT, OF_LOGIN = "software.amazon.msk.auth.iam.IAM", *HANDLERS
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module", "handlers"),
+    [
+        ("AWS_MSK_IAM", f"{IAM}LoginModule", {OF_CLIENT: f"{IAM}ClientCallbackHandler"}),
+        ("AWS_MSK_IAM", "shaded.IAMLoginModule", {OF_CLIENT: "shaded.IAMClientCallbackHandler"}),
+        (
+            "OAUTHBEARER",
+            f"{MODULES}.oauthbearer.OAuthBearerLoginModule",
+            dict.fromkeys(HANDLERS, f"{IAM}OAuthBearerLoginCallbackHandler"),
+        ),
+    ],
+)
+def test_handlers_of_aws_are_understood(
+    mechanism: str, module: str, handlers: dict[str, str]
+) -> None:
+    mapping = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, **handlers}
+    assert java(mapping).sasl == MskIam()
+    assert java({**mapping, "sasl.jaas.config": f"{module} required;"}).sasl == MskIam()
+    with pytest.raises(ConfigError, match=r"awsRoleArn of sasl\.jaas\.config: give sasl=MskIam"):
+        java({**mapping, "sasl.jaas.config": f'{module} required awsRoleArn="x";'})
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize(
+    ("mechanism", "handler", "value"),
+    [
+        ("AWS_MSK_IAM", OF_CLIENT, "com.example.Handler"),
+        ("PLAIN", OF_CLIENT, f"{IAM}ClientCallbackHandler"),
+        ("OAUTHBEARER", OF_LOGIN, f"{MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"),
+    ],
+)
+def test_other_handlers_are_refused(
+    protocol: str, mechanism: str, handler: str, value: str
+) -> None:
+    mapping = {"security.protocol": protocol, "sasl.mechanism": mechanism, handler: value}
+    with pytest.raises(ConfigError, match=rf"{handler} is not supported.*no classes.*OAuthBearer"):
+        java(mapping)
 
 
 @pytest.mark.parametrize(

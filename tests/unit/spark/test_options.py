@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -77,6 +79,8 @@ def test_servers_are_needed(missing: dict[str, str]) -> None:
         ({"kafka.sasl.username": "u"}, "kafka.sasl.username and kafka.sasl.password belong"),
         ({"credentials": "x"}, "credentials='x' names no function"),
         ({"credentials": "no.such:thing"}, "No module named 'no'"),
+        ({"kafka.bootstrap.servers": "u:p@h"}, "a login goes into credentials or kafka.sasl.user"),
+        ({"kafka.bootstrap.servers": "ssl://h"}, "kafka.security.protocol and credentials say how"),
     ],
 )
 def test_errors_name_what_stands_in_the_program(given: dict[str, str], said: str) -> None:
@@ -118,31 +122,184 @@ def test_logins_without_jaas() -> None:
     assert "two logins" in refused({**given, "kafka.sasl.jaas.config": JAAS})
 
 
-def test_credentials_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (
-        ("KARROW_SASL_MECHANISM", "SCRAM-SHA-512"),
-        ("KARROW_SASL_USERNAME", "u"),
-        ("KARROW_SASL_PASSWORD", "hunter2"),
-        ("KARROW_TLS_CA", "ca.pem"),
-    ):
-        monkeypatch.setenv(name, value)
-    given = {**SERVERS, "credentials": "environment"}
+USER = {"kafka.sasl.username": "u", "kafka.sasl.password": "hunter2"}
+
+
+def test_passwords_in_clear_text_are_allowed_by_sparks_options() -> None:
+    said = refused({**USER, "kafka.sasl.mechanism": "PLAIN"})
+    assert "set kafka.security.protocol=SASL_SSL, use SCRAM" in said
+    assert "allow it with kafka.security.protocol=SASL_PLAINTEXT" in said
+    assert "tls=" not in said
+    plain = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    found = connection({**SERVERS, **USER, **plain}, ConsumerConfig)
+    assert isinstance(found.sasl, karrow.Plain)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "kafka.sasl.username is set, and kafka.sasl.mechanism is not"),
+        ({"kafka.sasl.mechanism": "GSSAPI"}, "kafka.sasl.mechanism=GSSAPI has no kafka.sasl.user"),
+        (
+            {"kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.security.protocol": "SSL"},
+            "kafka.security.protocol=SSL and the login of kafka.sasl.username contradict",
+        ),
+    ],
+)
+def test_logins_without_jaas_that_do_not_fit(given: dict[str, str], said: str) -> None:
+    assert said in refused({**USER, **given})
+
+
+def test_a_login_that_counts_is_not_told_to_have_no_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = {**SERVERS, **USER, "kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.client.id": "told"}
+    assert connection(given, ConsumerConfig).sasl is not None
+    assert "no effect" not in caplog.text
+
+
+MSK = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "AWS_MSK_IAM",
+    "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "kafka.sasl.client.callback.handler.class": (
+        "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+    ),
+}
+
+
+def test_what_aws_documents_moves_by_one_word() -> None:
+    assert isinstance(connection({**SERVERS, **MSK}, ConsumerConfig).sasl, karrow.MskIam)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (
+            {"kafka.sasl.oauthbearer.token.endpoint.url": "https://x"},
+            "kafka.sasl.oauthbearer.token.endpoint.url is not supported",
+        ),
+        (
+            {"kafka.sasl.login.callback.handler.class": "a.OAuthBearerLoginCallbackHandler"},
+            "kafka.sasl.login.callback.handler.class is not supported",
+        ),
+        ({}, "OAUTHBEARER needs a provider of tokens"),
+    ],
+)
+def test_tokens_are_given_by_a_function_that_options_can_name(
+    given: dict[str, str], name: str
+) -> None:
+    oauth = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.jaas.config": "a.OAuthBearerLoginModule required;",
+    }
+    said = refused({**oauth, **given})
+    assert name in said
+    assert "credentials=module:function names a function that returns OAuthBearer" in said
+    assert "sasl=" not in said
+
+
+def test_a_context_of_tls_is_given_by_a_function_that_options_can_name() -> None:
+    said = refused({"kafka.ssl.cipher.suites": "x"})
+    assert "credentials=module:function names a function that returns SSLContext" in said
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Without a login of whoever runs the tests."""
+    for name in list(os.environ):
+        if name.startswith(("KARROW_SASL_", "KARROW_TLS_")):
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
+FULL = {
+    "KARROW_SASL_MECHANISM": "SCRAM-SHA-512",
+    "KARROW_SASL_USERNAME": "u",
+    "KARROW_SASL_PASSWORD": "hunter2",
+}
+CA = {"KARROW_TLS_CA": "ca.pem"}
+BY_ENVIRONMENT = {"credentials": "environment"}
+
+
+def test_credentials_from_the_environment(environment: pytest.MonkeyPatch) -> None:
+    for name, value in {**FULL, **CA}.items():
+        environment.setenv(name, value)
+    given = {**SERVERS, **BY_ENVIRONMENT}
     found = connection(given, ConsumerConfig)
     assert isinstance(found.sasl, karrow.Scram)
     assert isinstance(found.tls, karrow.TLS)
     assert connection(given, ConsumerConfig) is found
-    monkeypatch.setenv("KARROW_SASL_PASSWORD", "other")
+    environment.setenv("KARROW_SASL_PASSWORD", "other")
     assert connection(given, ConsumerConfig) != found
-    assert "contradict each other" in refused(
-        {"credentials": "environment", "kafka.sasl.jaas.config": JAAS}
-    )
+    assert "contradict each other" in refused({**BY_ENVIRONMENT, "kafka.sasl.jaas.config": JAAS})
     assert connection(SERVERS, ConsumerConfig).sasl is None
+
+
+@pytest.mark.parametrize("given", [{}, LOGIN, {"kafka.security.protocol": "SSL"}])
+def test_an_environment_without_a_login_is_no_login(
+    environment: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    said = refused({**BY_ENVIRONMENT, **given})
+    assert "credentials=environment finds no login" in said
+    assert "neither KARROW_SASL_MECHANISM nor any KARROW_TLS_* is set" in said
+
+
+def test_half_a_login_in_the_environment_is_none(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("KARROW_SASL_PASSWORD", "hunter2")
+    for more in ({}, CA):
+        for name, value in more.items():
+            environment.setenv(name, value)
+        said = refused({**BY_ENVIRONMENT, **LOGIN})
+        assert "finds KARROW_SASL_PASSWORD, and no KARROW_SASL_MECHANISM" in said
+        assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    ("variables", "given", "said"),
+    [
+        (FULL, {"kafka.security.protocol": "plaintext"}, "protocol=PLAINTEXT and the login of"),
+        (FULL, {"kafka.security.protocol": "SSL"}, "protocol=SSL and the login of credentials="),
+        (FULL, LOGIN, "kafka.sasl.mechanism=SCRAM-SHA-256 and the SCRAM-SHA-512 of credentials="),
+        (CA, {"kafka.security.protocol": "SASL_PLAINTEXT"}, "SASL_PLAINTEXT and the TLS of"),
+        (CA, LOGIN, "kafka.security.protocol=SASL_SSL needs a login, and credentials=environment"),
+        (
+            CA,
+            {"kafka.ssl.truststore.location": "x.pem", "kafka.ssl.truststore.type": "PEM"},
+            "kafka.ssl.truststore.location and the TLS of credentials=environment contradict",
+        ),
+    ],
+)
+def test_what_contradicts_credentials_is_refused_by_name(
+    environment: pytest.MonkeyPatch, variables: dict[str, str], given: dict[str, str], said: str
+) -> None:
+    for name, value in variables.items():
+        environment.setenv(name, value)
+    assert said in refused({**BY_ENVIRONMENT, **given})
+
+
+def test_what_agrees_with_credentials_stands_beside_them(environment: pytest.MonkeyPatch) -> None:
+    for name, value in FULL.items():
+        environment.setenv(name, value)
+    trusted = {"kafka.ssl.truststore.location": "x.pem", "kafka.ssl.truststore.type": "PEM"}
+    same = {**LOGIN, "kafka.sasl.mechanism": "scram-sha-512"}
+    found = connection({**SERVERS, **BY_ENVIRONMENT, **trusted, **same}, ConsumerConfig)
+    assert isinstance(found.sasl, karrow.Scram)
+    assert isinstance(found.tls, karrow.TLS)
+    assert found.tls.ca == "x.pem"
+    environment.setenv("KARROW_SASL_MECHANISM", "AWS_MSK_IAM")
+    msk = {name: value for name, value in MSK.items() if "jaas" not in name}
+    assert isinstance(
+        connection({**SERVERS, **BY_ENVIRONMENT, **msk}, ConsumerConfig).sasl, karrow.MskIam
+    )
 
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("secrets_of_a_test")
     monkeypatch.setitem(sys.modules, "secrets_of_a_test", module)
+    options._connection.cache_clear()
     return module
 
 
@@ -151,20 +308,54 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     [
         (karrow.OAuthBearer(lambda: "token"), {"sasl"}),
         (karrow.TLS(), {"tls"}),
+        (ssl.create_default_context(), {"tls"}),
+        ({"sasl": karrow.Scram("u", "p"), "tls": None}, {"sasl"}),
         ({"sasl": karrow.Scram("u", "p"), "tls": karrow.TLS()}, {"sasl", "tls"}),
     ],
 )
 def test_credentials_of_a_function(provider: ModuleType, made: Any, names: set[str]) -> None:
     vars(provider)["login"] = lambda: made
-    options._connection.cache_clear()
     found = connection({**SERVERS, "credentials": "secrets_of_a_test:login"}, ConsumerConfig)
     assert {name for name in ("sasl", "tls") if getattr(found, name) is not None} == names
 
 
 def test_functions_that_are_not_there(provider: ModuleType) -> None:
+    vars(provider)["thing"] = "hunter2"
     assert "secrets_of_a_test has no nothing" in refused(
         {"credentials": "secrets_of_a_test:nothing"}
     )
+    assert "thing of secrets_of_a_test is no function" in refused(
+        {"credentials": "secrets_of_a_test:thing"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (None, "credentials=secrets_of_a_test:login gave no login"),
+        ({}, "credentials=secrets_of_a_test:login gave no login"),
+        ({"sasl": None, "tls": False}, "credentials=secrets_of_a_test:login gave no login"),
+        ({"user": "u", "password": "hunter2"}, "gave a dict with password, user"),
+        ("hunter2", "sasl cannot be a str"),
+    ],
+)
+def test_functions_that_give_no_login(provider: ModuleType, made: Any, said: str) -> None:
+    vars(provider)["login"] = lambda: made
+    text = refused({"credentials": "secrets_of_a_test:login", "kafka.sasl.mechanism": "PLAIN"})
+    assert said in text
+    assert "hunter2" not in text
+
+
+@pytest.mark.parametrize("error", [AttributeError("x"), ImportError("x"), TimeoutError("x")])
+def test_what_a_function_raises_stays_what_it_is(provider: ModuleType, error: Exception) -> None:
+    def login() -> None:
+        raise error
+
+    vars(provider)["login"] = login
+    with pytest.raises(type(error)) as caught:
+        connection({**SERVERS, "credentials": "secrets_of_a_test:login"}, ConsumerConfig)
+    assert caught.value is error
+    assert error.__notes__ == ["raised by the function of credentials=secrets_of_a_test:login"]
 
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # Brokers allow no more unless told; a batch has to be written within that.
 TRANSACTION_TIMEOUT = 900.0
 SINK_ID = re.compile(r"[a-zA-Z0-9._-]{1,200}")
-SERVERS = "kafka.bootstrap.servers"
 
 
 class Settings:
@@ -70,7 +69,7 @@ class Settings:
         if not given:
             return ProducerConfig.for_servers(self._bootstrap, None, {**own, **named})
         if self._bootstrap is not None:
-            given.setdefault(SERVERS, self._bootstrap)
+            given.setdefault(spark_options.SERVERS, self._bootstrap)
         texts = {name: str(value) for name, value in given.items()}
         return spark_options.connection(texts, ProducerConfig).replace(**own, **named)
 

@@ -24,7 +24,7 @@ def check_topics(definition: Definition) -> None:
     for where, config, options, names in topics(definition):
         with named(where):
             client = pool.client(spark_options.connection(options, config))
-        servers = options["kafka.bootstrap.servers"]
+        servers = options[spark_options.SERVERS]
         try:
             found = client.metadata(names).topics
         except KarrowError as error:

@@ -25,9 +25,9 @@ from pyspark.sql import functions as f
 
 from karrow import spark
 from karrow.errors import ConfigError, StateError
+from karrow.spark.options import SERVERS
 from karrow.spark.pipeline.definition import APPEND, EXACTLY_ONCE, TOPIC, UPDATE
 from karrow.spark.pipeline.settings import (
-    SERVERS,
     exactly_once_options,
     letter_options,
     letter_settings,

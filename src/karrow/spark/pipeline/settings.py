@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from karrow.config import ClientConfig, ConsumerConfig, ProducerConfig
-from karrow.config.dialects import properties
 from karrow.config.option import nearest
 from karrow.errors import ConfigError
+from karrow.spark.options import KAFKA, SERVERS, known_names
 
 if TYPE_CHECKING:
     from karrow.spark.pipeline.definition import DeadLetter, Sink, Source
@@ -27,11 +27,7 @@ __all__ = [
     "unread",
 ]
 
-KAFKA = "kafka."
-SERVERS = "kafka.bootstrap.servers"
 CREDENTIALS = "credentials"
-# For logins without JAAS; Java has no such names.
-_LOGIN = ("sasl.username", "sasl.password")
 EXACTLY_ONCE_KEYS = ("ledger", "ledger_topic", "on_missing_ledger", "retries", CREDENTIALS)
 
 
@@ -90,14 +86,14 @@ def _credentials(options: Iterable[Setting]) -> list[Setting]:
 
 def known_to(kind: type[ClientConfig], kafka: Iterable[Setting]) -> tuple[Setting, ...]:
     """Those of Kafka's properties that clients of a kind have."""
-    names = {KAFKA + name for name in (*properties("java", kind), *_LOGIN)}
+    names = {KAFKA + name for name in known_names(kind)}
     return tuple(setting for setting in kafka if setting.name.lower() in names)
 
 
 def check_known(kafka: Iterable[Setting]) -> None:
     """Refuse names that neither sources nor sinks have: nobody else would look at them."""
     roles = (ConsumerConfig, ProducerConfig)
-    names = [*_LOGIN, *(name for role in roles for name in properties("java", role))]
+    names = [name for role in roles for name in known_names(role)]
     for setting in kafka:
         name = setting.name.lower().removeprefix(KAFKA)
         if name not in names:
