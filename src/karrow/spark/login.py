@@ -19,19 +19,19 @@ from karrow.config import TLS, ClientConfig, MskIam, Plain, Scram, sasl
 from karrow.config.dialects import properties
 from karrow.errors import ConfigError
 
-__all__ = ["ENVIRONMENT", "NAMES", "is_environment", "is_set", "read"]
+__all__ = ["EVERYWHERE", "NAMES", "NOT_SET", "is_environment", "is_set", "read"]
 
 # For logins without JAAS; Java has no such names.
 NAMES = ("sasl.username", "sasl.password")
-ENVIRONMENT = "environment"
-
+_ENVIRONMENT = "environment"
 _SASL, _TLS = "KARROW_SASL_", "KARROW_TLS_"
 _MECHANISM = _SASL + "MECHANISM"
 _FORMS = (
     "'environment' reads KARROW_SASL_* and KARROW_TLS_*, 'module:function' calls what gives a "
     "mechanism, a TLS, or a dict of both"
 )
-_EVERYWHERE = (
+NOT_SET = f"neither {_MECHANISM} nor any {_TLS}* is set"
+EVERYWHERE = (
     "every process that connects needs them; executors get theirs by spark.executorEnv."
     f"{_MECHANISM} and so on"
 )
@@ -61,7 +61,7 @@ def read(source: str, kafka: dict[str, str], environ: Mapping[str, str]) -> dict
 
 def is_environment(source: str) -> bool:
     """Whether credentials of that text stand in the environment."""
-    return source.strip().lower() == ENVIRONMENT
+    return source.strip().lower() == _ENVIRONMENT
 
 
 def is_set(environ: Mapping[str, str]) -> bool:
@@ -77,14 +77,11 @@ def _of_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     halves = sorted(name for name in environ if name.startswith(_SASL))
     if made["sasl"] is None and halves:
         raise ConfigError(
-            f"credentials=environment finds {halves[0]}, and no {_MECHANISM}", hint=_EVERYWHERE
+            f"credentials=environment finds {halves[0]}, and no {_MECHANISM}", hint=EVERYWHERE
         )
     found = {name: value for name, value in made.items() if value is not None}
     if not found:
-        raise ConfigError(
-            f"credentials=environment finds no login: neither {_MECHANISM} nor any {_TLS}* is set",
-            hint=_EVERYWHERE,
-        )
+        raise ConfigError(f"credentials=environment finds no login: {NOT_SET}", hint=EVERYWHERE)
     return found
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from karrow.errors import ConfigError
+from karrow.spark import login
 from karrow.spark.pipeline.definition import AT_LEAST_ONCE, EXACTLY_ONCE, TOPIC
 from karrow.spark.pipeline.settings import (
     exactly_once_options,
+    lacks_login,
     letter_options,
     letter_settings,
     named,
@@ -52,15 +54,21 @@ def check_options(definition: Definition, graph: Graph) -> None:
 
 
 def check_environment(definition: Definition) -> None:
-    """Raise for the first value that is to stand in the environment and does not."""
+    """Raise for the first value, or login, that is to stand in the environment and does not."""
     for setting in _settings(definition):
         _ = setting.value
+        if lacks_login(setting):
+            what = f"{setting.where} finds no login: {login.NOT_SET}"
+            raise ConfigError(what, hint=login.EVERYWHERE)
 
 
 def unchecked(definition: Definition, *, asked: bool) -> tuple[str, ...]:
     """What was left out: values that are elsewhere, and brokers that were not asked."""
-    missing = sorted({setting.raw for setting in unread(_settings(definition))})
+    settings = list(_settings(definition))
+    missing = sorted({setting.raw for setting in settings if not setting.known})
     found = [f"{name} is not set here, nor what it is for" for name in missing]
+    if any(map(lacks_login, settings)):
+        found.append("KARROW_SASL_* and KARROW_TLS_* are not set here, nor what they are for")
     if not asked:
         found.append("topics and brokers, which were not asked")
     return tuple(found)

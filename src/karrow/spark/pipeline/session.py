@@ -37,8 +37,12 @@ def opened(
     master: str | None = None,
     log: Path | None = None,
 ) -> Iterator[SparkSession]:
-    """A session in which the tables of a pipeline disturb nobody else's."""
-    settings = {setting.name: setting.value for setting in definition.spark}
+    """A session in which the tables of a pipeline disturb nobody else's.
+
+    Settings whose value is not to be had here are left out: a file can be checked without them,
+    and is not started without them.
+    """
+    settings = {setting.name: setting.value for setting in definition.spark if setting.known}
     if spark is not None:
         yield _beside(spark, settings)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from karrow.config import ClientConfig, ConsumerConfig, ProducerConfig
 from karrow.config.option import nearest
 from karrow.errors import ConfigError
+from karrow.spark import login
 from karrow.spark.options import KAFKA, SERVERS, known_names
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ __all__ = [
     "check_known",
     "exactly_once_options",
     "known_to",
+    "lacks_login",
     "letter_options",
     "letter_settings",
     "named",
@@ -112,8 +115,15 @@ def named(where: str) -> Iterator[None]:
 
 
 def unread(settings: Iterable[Setting]) -> list[Setting]:
-    """Those whose values are not to be had here."""
-    return [setting for setting in settings if not setting.known]
+    """Those whose values are not to be had here, nor a login that they leave to the environment."""
+    return [setting for setting in settings if not setting.known or lacks_login(setting)]
+
+
+def lacks_login(setting: Setting) -> bool:
+    """Whether it leaves the login to the environment, which has none."""
+    if setting.name.lower() != CREDENTIALS or not setting.known:
+        return False
+    return login.is_environment(setting.value) and not login.is_set(os.environ)
 
 
 def _number(setting: Setting) -> int:

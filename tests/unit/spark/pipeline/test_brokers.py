@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from karrow.config import ClientConfig, ConsumerConfig, ProducerConfig, Scram
 from karrow.errors import ConfigError
 from karrow.spark import pool
+from karrow.spark.pipeline import session
 from karrow.spark.pipeline.brokers import check_topics
-from karrow.spark.pipeline.checks import check_environment, unchecked
+from karrow.spark.pipeline.checks import check_environment, check_options, unchecked
 from karrow.spark.pipeline.define import define
 from karrow.spark.pipeline.definition import Definition
+from karrow.spark.pipeline.graph import Graph
+from karrow.spark.pipeline.queries import flows
 from karrow.spark.pipeline.settings import letter_options
+from karrow.spark.pipeline.table import Setting
 from karrow.spark.writing.terms import Terms
 
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
@@ -116,4 +123,53 @@ def test_what_only_dead_letters_need_has_to_be_set_as_well(
     (told,) = unchecked(definition, asked=True)
     assert told == "env:SHOP_ACKS is not set here, nor what it is for"
     with pytest.raises(ConfigError, match="has no SHOP_ACKS"):
+        check_environment(definition)
+
+
+def rows() -> Graph:
+    schema = StructType([StructField("value", StringType())])
+    frame: Any = SimpleNamespace(schema=schema)
+    return Graph({}, {"out": frame}, {"orders": frame})
+
+
+@pytest.mark.parametrize("kafka", [{}, LOGIN])
+def test_a_login_that_the_environment_lacks_is_not_checked_and_not_started_without(
+    monkeypatch: pytest.MonkeyPatch, kafka: dict[str, str]
+) -> None:
+    for name in [name for name in os.environ if name.startswith(("KARROW_SASL_", "KARROW_TLS_"))]:
+        monkeypatch.delenv(name)
+    options = {"options": ENVIRONMENT}
+    definition = shop(kafka, options, {**TOPIC, **options})
+    graph = rows()
+    check_options(definition, graph)
+    assert flows(definition, graph) == []
+    (told,) = unchecked(definition, asked=True)
+    assert told == "KARROW_SASL_* and KARROW_TLS_* are not set here, nor what they are for"
+    where = r"^o.toml: \[sources.orders\] options credentials finds no login: neither KARROW_SASL_M"
+    with pytest.raises(ConfigError, match=where):
+        check_environment(definition)
+    monkeypatch.setenv("KARROW_SASL_USERNAME", "me")
+    with pytest.raises(ConfigError, match="finds KARROW_SASL_USERNAME, and no KARROW_SASL_MECH"):
+        check_options(definition, graph)
+
+
+def test_settings_of_spark_that_are_not_set_here_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SHOP_SECRET", raising=False)
+    definition = replace(
+        shop({}),
+        spark=(
+            Setting("spark.hadoop.fs.s3a.secret.key", "env:SHOP_SECRET", "there"),
+            Setting("spark.sql.shuffle.partitions", "3", "there"),
+        ),
+    )
+    conf: dict[str, str] = {}
+    own = SimpleNamespace(conf=SimpleNamespace(isModifiable=lambda _: True, set=conf.__setitem__))
+    spark: Any = SimpleNamespace(newSession=lambda: own)
+    with session.opened(definition, spark):
+        pass
+    assert conf == {**session.DEFAULTS, "spark.sql.shuffle.partitions": "3"}
+    assert "env:SHOP_SECRET is not set here" in unchecked(definition, asked=True)[0]
+    with pytest.raises(ConfigError, match="has no SHOP_SECRET"):
         check_environment(definition)
