@@ -10,6 +10,7 @@ from karrow.errors import ConfigError
 from karrow.spark import login
 from karrow.spark.pipeline.definition import AT_LEAST_ONCE, EXACTLY_ONCE, TOPIC
 from karrow.spark.pipeline.settings import (
+    SOURCE_KEYS,
     exactly_once_options,
     lacks_login,
     letter_options,
@@ -96,7 +97,7 @@ def _check_groups(definition: Definition, graph: Graph) -> None:
 
 def _check_source(source: Source) -> None:
     if not unread((*source.kafka, *source.options)):
-        with named(source.where):
+        with named(source.where, SOURCE_KEYS):
             Settings.for_stream(source_options(source))
     if source.dead_letter is not None and not unread(letter_settings(source)):
         with named(f"{source.where} dead_letter"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from karrow.spark.pipeline.table import Setting
 
 __all__ = [
+    "SOURCE_KEYS",
     "check_known",
     "exactly_once_options",
     "known_to",
@@ -31,6 +33,14 @@ __all__ = [
 ]
 
 CREDENTIALS = "credentials"
+# The options that a pipeline's file has keys for.
+SINK_KEYS = {SERVERS: "bootstrap"}
+SOURCE_KEYS = {
+    **SINK_KEYS,
+    "startingOffsets": "start",
+    "subscribe": "topic",
+    "subscribePattern": "pattern",
+}
 EXACTLY_ONCE_KEYS = ("ledger", "ledger_topic", "on_missing_ledger", "retries", CREDENTIALS)
 
 
@@ -41,9 +51,7 @@ def source_options(source: Source) -> dict[str, str]:
         options["subscribePattern"] = source.pattern
     else:
         options["subscribe"] = ",".join(source.topics)
-    keys = {SERVERS: "bootstrap", "startingOffsets": "start"}
-    keys |= dict.fromkeys(("subscribe", "subscribePattern", "assign"), "topic")
-    return options | _own(source.kafka, source.options, keys)
+    return options | _own(source.kafka, source.options, {**SOURCE_KEYS, "assign": "topic"})
 
 
 def sink_options(sink: Sink) -> dict[str, str]:
@@ -51,7 +59,7 @@ def sink_options(sink: Sink) -> dict[str, str]:
     options = {SERVERS: sink.bootstrap}
     if sink.topic is not None:
         options["topic"] = sink.topic
-    keys = {SERVERS: "bootstrap", "topic": "topic", "delivery": "delivery", "sinkId": "sink_id"}
+    keys = {**SINK_KEYS, "topic": "topic", "delivery": "delivery", "sinkId": "sink_id"}
     return options | _own(sink.kafka, sink.options, keys)
 
 
@@ -106,12 +114,18 @@ def check_known(kafka: Iterable[Setting]) -> None:
 
 
 @contextmanager
-def named(where: str) -> Iterator[None]:
-    """What is raised inside begins with the place in the file."""
+def named(where: str, keys: Mapping[str, str] = SINK_KEYS) -> Iterator[None]:
+    """What is raised inside begins with the place in the file, and names its keys."""
+    options = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, keys))})(?![\w.])")
+
+    def in_the_file(text: str) -> str:
+        return options.sub(lambda found: keys[found[1]], text)
+
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"{where} {error.message}", hint=error.hint) from None
+        hint = error.hint and in_the_file(error.hint)
+        raise ConfigError(f"{where} {in_the_file(error.message)}", hint=hint) from None
 
 
 def unread(settings: Iterable[Setting]) -> list[Setting]:

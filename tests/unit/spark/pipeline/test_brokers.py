@@ -173,3 +173,17 @@ def test_settings_of_spark_that_are_not_set_here_are_left_out(
     assert "env:SHOP_SECRET is not set here" in unchecked(definition, asked=True)[0]
     with pytest.raises(ConfigError, match="has no SHOP_SECRET"):
         check_environment(definition)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"start": "group"}, "start=group needs a group; name it with commitGroup"),
+        ({"start": "sometime"}, "start='sometime' "),
+        ({"bootstrap": "h:x"}, "bootstrap 'h:x': 'x' is no port"),
+    ],
+)
+def test_errors_name_the_keys_of_the_file(source: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_options(shop({}, source), rows())
+    assert str(caught.value).startswith(f"o.toml: [sources.orders] {message}")
