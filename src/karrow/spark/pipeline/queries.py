@@ -11,7 +11,8 @@ Rules:
   queries agree about it without speaking.
 - Files need nothing of ours: Spark's own sink notes in ``_spark_metadata`` which of them count.
 - Somebody who stops a pipeline waits for the transaction that is open (``Gate``): left behind, it
-  would hold back readers of committed data until the broker aborts it.
+  would hold back readers of committed data until the broker aborts it. Where the driver writes,
+  Spark commits in a process of its own, which no gate of ours is in front of.
 """
 
 from __future__ import annotations
@@ -49,8 +50,7 @@ __all__ = ["Flow", "Gate", "flows"]
 
 # Few rows are bad, and one task never has to wait for others.
 _LETTER_TASKS = 1
-# The same arguments in the words of the writer in the driver, which has no tasks to write.
-_BARRIER_ONLY = ("tasks", "retries")
+# The same arguments in the words of the writer in the driver.
 _DRIVERS_NAMES = {"ledger_topic": "ledgerTopic", "on_missing_ledger": "onMissingLedger"}
 
 BatchFunction = Callable[["DataFrame", int], None]
@@ -138,9 +138,13 @@ def _sink(definition: Definition, sink: Sink, rows: DataFrame) -> Flow:
         options |= {} if sink.path is None else {"path": sink.path}
         into: dict[str, Any] = {"format": sink.kind, "options": options}
     elif sink.delivery == EXACTLY_ONCE:
-        more = {**exactly_once_options(sink), "tasks": sink.tasks}
+        more = exactly_once_options(sink)
+        if _driver_writes(rows):
+            _check_drivers(sink, more)
         with named(sink.where):
-            into = _exactly_once(rows, sink.bootstrap, sink.topic, sink.sink_id, more)
+            into = _exactly_once(
+                rows, sink.bootstrap, sink.topic, sink.sink_id, more, tasks=sink.tasks
+            )
     else:
         into = {"format": "karrow", "options": sink_options(sink)}
     if into["format"] == "karrow" and sink.mode == UPDATE:
@@ -169,9 +173,10 @@ def _letters(definition: Definition, source: Source, letter: DeadLetter, rows: D
         more: dict[str, Any] = {
             name: value for name, value in options.items() if name not in (SERVERS, "topic")
         }
-        more["tasks"] = _LETTER_TASKS
         with named(where):
-            into = _exactly_once(rows, source.bootstrap, letter.topic, letter.sink_id, more)
+            into = _exactly_once(
+                rows, source.bootstrap, letter.topic, letter.sink_id, more, tasks=_LETTER_TASKS
+            )
     return Flow(
         name=name,
         where=where,
@@ -187,16 +192,34 @@ def _folder(definition: Definition, name: str) -> str | None:
     return None if definition.checkpoint is None else f"{definition.checkpoint}/{name}"
 
 
+def _driver_writes(rows: DataFrame) -> bool:
+    """Whether tasks may come and go, so that there are never as many at once as are wanted."""
+    return rows.sparkSession.conf.get("spark.dynamicAllocation.enabled", "false") == "true"
+
+
+def _check_drivers(sink: Sink, more: Mapping[str, Any]) -> None:
+    """Refuse what only a write from all tasks has: the driver would not look at it."""
+    given = {"tasks": sink.tasks, "options retries": more.get("retries")}
+    for key, value in given.items():
+        if value is not None:
+            hint = "leave it out, or switch spark.dynamicAllocation.enabled off"
+            raise ConfigError(f"{sink.where} {key} is of no use where the driver writes", hint=hint)
+
+
 def _exactly_once(
-    rows: DataFrame, bootstrap: str, topic: str | None, sink_id: str, more: Mapping[str, Any]
+    rows: DataFrame,
+    bootstrap: str,
+    topic: str | None,
+    sink_id: str,
+    more: Mapping[str, Any],
+    *,
+    tasks: int | None,
 ) -> dict[str, Any]:
     """A transaction for each batch: of all tasks at once, or of the driver where that cannot be."""
-    if rows.sparkSession.conf.get("spark.dynamicAllocation.enabled", "false") != "true":
-        write = spark.exactly_once(bootstrap, topic, sink_id=sink_id, **more)
+    if not _driver_writes(rows):
+        write = spark.exactly_once(bootstrap, topic, sink_id=sink_id, tasks=tasks, **more)
         return {"format": "foreachBatch", "options": {}, "gate": Gate(write)}
     options = {SERVERS: bootstrap, "delivery": EXACTLY_ONCE, "sinkId": sink_id}
     options |= {} if topic is None else {"topic": topic}
-    for name, value in more.items():
-        if name not in _BARRIER_ONLY:
-            options[_DRIVERS_NAMES.get(name, name)] = str(value)
+    options |= {_DRIVERS_NAMES.get(name, name): str(value) for name, value in more.items()}
     return {"format": "karrow", "options": options}

@@ -66,9 +66,7 @@ def test_exactly_once_is_a_function_for_each_batch() -> None:
 
 def test_where_barriers_cannot_be_the_driver_writes() -> None:
     dynamic = Rows(enabled="true")
-    out, letters = made(
-        dynamic, delivery="exactly-once", tasks=3, options={"ledger": "topic", "retries": 2}
-    )
+    out, letters = made(dynamic, delivery="exactly-once", options={"ledger": "topic"})
     assert (out.format, out.gate) == ("karrow", None)
     assert out.options == {
         "kafka.bootstrap.servers": "h:1",
@@ -79,6 +77,17 @@ def test_where_barriers_cannot_be_the_driver_writes() -> None:
         "ledger": "topic",
     }
     assert letters.options["sinkId"] == "shop.orders.dead-letter"
+
+
+@pytest.mark.parametrize(
+    ("sink", "key"), [({"tasks": 3}, "tasks"), ({"options": {"retries": 0}}, "options retries")]
+)
+def test_what_only_tasks_have_is_refused_where_the_driver_writes(
+    sink: dict[str, Any], key: str
+) -> None:
+    message = rf"\[sinks.out\] {key} is of no use where the driver writes.*dynamicAllocation"
+    with pytest.raises(ConfigError, match=message):
+        made(Rows(enabled="true"), delivery="exactly-once", **sink)
 
 
 @pytest.mark.parametrize(
