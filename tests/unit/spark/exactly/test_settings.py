@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
-from karrow.config import Scram
+from karrow.config import TLS, Scram
 from karrow.errors import ConfigError
 from karrow.spark.exactly.ledger import new_ledger
 from karrow.spark.exactly.settings import Settings
@@ -29,6 +30,70 @@ def test_kafkas_own_names_are_understood() -> None:
     config = Settings(None, "s", given).config
     assert (config.transaction_timeout, config.compression, config.linger) == (60.0, "zstd", 0.1)
     assert Settings("c:1", "s", {"kafka.linger.ms": "3"}).config.bootstrap is not None
+
+
+SERVERS = (("h", 1), ("g", 2))
+
+
+@pytest.mark.parametrize("options", [{}, {"kafka.linger.ms": "5"}])
+@pytest.mark.parametrize(
+    "bootstrap",
+    [
+        "h:1,g:2",
+        ["h:1", "g:2"],
+        [("h", 1), ("g", 2)],
+        lambda: "h:1,g:2",
+        lambda: [("h", 1), "g:2"],
+        lambda: iter(["h:1", "g:2"]),
+    ],
+)
+def test_servers_are_given_in_every_form(bootstrap: Any, options: dict[str, str]) -> None:
+    settings = Settings(bootstrap, "s", options)
+    assert settings.config.bootstrap == SERVERS
+    assert pickle.loads(pickle.dumps(settings)).config.bootstrap == SERVERS
+
+
+def test_servers_that_are_none() -> None:
+    with pytest.raises(ConfigError, match="bootstrap cannot be a object"):
+        Settings(object(), "s", {"kafka.linger.ms": "5"})  # type: ignore[arg-type]
+    same = {"kafka.bootstrap.servers": "h:1, g:2"}
+    assert Settings(["h:1", "g:2"], "s", same).config.bootstrap == SERVERS
+    with pytest.raises(ConfigError, match=r"bootstrap and kafka\.bootstrap\.servers contradict"):
+        Settings("h:1", "s", {"Kafka.Bootstrap.Servers": "g:2"})
+
+
+@pytest.mark.parametrize(
+    ("own", "kafka"),
+    [
+        ({"linger": 0.1}, {"kafka.linger.ms": "5"}),
+        ({"transaction_timeout": 60.0}, {"Kafka.Transaction.Timeout.Ms": "30000"}),
+        ({"tls": True}, {"kafka.security.protocol": "PLAINTEXT"}),
+        ({"tls": True}, {"kafka.ssl.endpoint.identification.algorithm": "https"}),
+    ],
+)
+def test_an_option_has_a_value_by_one_of_its_names(
+    own: dict[str, Any], kafka: dict[str, str]
+) -> None:
+    (mine,), (theirs,) = own, kafka
+    with pytest.raises(ConfigError, match=f"{mine} and {theirs.lower()} are about the same"):
+        Settings("b:9092", "s", {**own, **kafka})
+
+
+def test_that_there_is_tls_leaves_open_which() -> None:
+    given = {"kafka.security.protocol": "SSL", "tls": TLS(ca="ca.pem")}
+    assert Settings("b:9092", "s", given).config.tls == TLS(ca="ca.pem")
+
+
+def test_names_of_kafka_count_without_their_case() -> None:
+    given = {"Kafka.Transaction.Timeout.Ms": "60000", "kafka.LINGER.ms": 3}
+    config = Settings("b:9092", "s", given).config
+    assert (config.transaction_timeout, config.linger) == (60.0, 0.003)
+    with pytest.raises(ConfigError, match="credentials='nothing' names no function"):
+        Settings("b:9092", "s", {"Credentials": "nothing"})
+    with pytest.raises(ConfigError, match=r"kafka\.linger\.ms stands there twice"):
+        Settings("b:9092", "s", {"kafka.linger.ms": 3, "Kafka.Linger.Ms": 4})
+    with pytest.raises(ConfigError, match="sink_id"):
+        Settings("b:9092", "s", {"Kafka.Transactional.Id": "mine"})
 
 
 def test_tasks_read_the_same_and_secrets_stay_out_of_sight() -> None:
