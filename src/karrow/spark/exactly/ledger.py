@@ -7,7 +7,9 @@ Rules:
   hide the committed entry of another from readers.
 - Kind ``group``: the offset of a group that has no members, on partition 0 of a topic that exists.
   The broker forgets it after ``offsets.retention.minutes``.
-- Kind ``topic``: the last record of a compacted topic with one partition. It stays.
+- Kind ``topic``: the last record of a compacted topic with one partition. It stays. A topic that
+  lets records expire is refused, where its configuration may be read.
+- No answer is no entry: a batch that is in must never be taken for one that is not.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from karrow.aio.admin import AsyncAdmin
 from karrow.aio.producing.part import AsyncPartProducer
 from karrow.errors import (
     ConfigError,
@@ -28,7 +31,7 @@ from karrow.errors import (
     UnknownTopicOrPartition,
 )
 from karrow.net.retry import backoff_delay
-from karrow.types import CommittedOffset, TopicPartition
+from karrow.types import CommittedOffset, ConfigResource, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,8 +45,9 @@ KINDS = ("group", "topic")
 PREFIX = "karrow.ledger."
 # How many of a topic's last offsets are looked at first; entries and their markers take turns.
 RECENT = 100
-LOOK_AGAIN = 0.1
-TOPIC_CONFIG = {"cleanup.policy": "compact", "segment.ms": "3600000"}
+FIRST_WAIT, LONGEST_WAIT = 0.02, 1.0
+POLICY = "cleanup.policy"
+TOPIC_CONFIG = {POLICY: "compact", "segment.ms": "3600000"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,21 @@ class TopicLedger:
                 f"ledger topic {self.name} has {count} partitions; it has to have one",
                 hint="leave ledger_topic out to have one made",
             )
+        await self._check_stays(client)
+
+    async def _check_stays(self, client: AsyncClient) -> None:
+        """Refuse a topic whose records expire; one that tells nobody is taken as it is."""
+        resource = ConfigResource.topic(self.name)
+        try:
+            found = await AsyncAdmin(client).describe_config(resource, [POLICY], retries=0)
+        except KarrowError:
+            return
+        policy = None if POLICY not in found else found[POLICY].value
+        if policy is not None and "delete" in policy:
+            raise ConfigError(
+                f"ledger topic {self.name} has {POLICY}={policy}, so that its entry expires",
+                hint=f"give it {POLICY}=compact, or leave ledger_topic out to have one made",
+            )
 
     async def read(self, client: AsyncClient) -> Entry | None:
         """The last committed entry, once no transaction is open in the topic."""
@@ -181,24 +200,20 @@ class TopicLedger:
 
     async def _stable_end(self, client: AsyncClient) -> int:
         """The end of the topic, once nothing is open before it."""
-        deadline = asyncio.get_running_loop().time() + client.config.call_timeout
-        tried = 0
+        patience = _Patience(client)
         while True:
             stable = await client.latest_offset(self.name, 0, isolation="read_committed")
             if stable >= await client.latest_offset(self.name, 0):
                 return stable
-            if asyncio.get_running_loop().time() >= deadline:
-                raise RequestTimeout(
-                    f"a transaction stays open in the ledger topic {self.name}",
-                    hint="a ledger topic is for one sink",
-                )
-            await asyncio.sleep(backoff_delay(tried, 0.02, 1.0))
-            tried += 1
+            await patience.wait(
+                f"a transaction stays open in the ledger topic {self.name}",
+                hint="a ledger topic is for one sink",
+            )
 
     async def _last(self, client: AsyncClient, start: int, end: int) -> Entry | None:
         """The last entry in a range of offsets."""
         found = None
-        deadline = asyncio.get_running_loop().time() + client.config.call_timeout
+        patience = _Patience(client)
         while start < end:
             answer = await client.fetch(
                 self.name, 0, start, max_wait=0.0, isolation="read_committed"
@@ -208,17 +223,27 @@ class TopicLedger:
                     text = bytes(record.value).decode(errors="replace")
                     found = Entry.decode(text, f"topic {self.name}")
             if answer.next_offset <= start:
-                await self._wait_for_more(start, end, deadline)
+                await patience.wait(
+                    f"the ledger topic {self.name} ends at {end}, and nothing came from {start} on"
+                )
             start = max(start, answer.next_offset)
         return found
 
-    async def _wait_for_more(self, start: int, end: int, deadline: float) -> None:
-        """No answer is no entry: a batch that is in must never be taken for one that is not."""
-        if asyncio.get_running_loop().time() >= deadline:
-            raise RequestTimeout(
-                f"the ledger topic {self.name} ends at {end}, and nothing came from {start} on"
-            )
-        await asyncio.sleep(LOOK_AGAIN)
+
+class _Patience:
+    """Waits for what is about to come, as long as a call may take."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._until = self._clock() + client.config.call_timeout
+        self._waited = 0
+
+    async def wait(self, what: str, hint: str | None = None) -> None:
+        """Wait a little; raises ``what`` once it has been too long."""
+        if self._clock() >= self._until:
+            raise RequestTimeout(what, hint=hint)
+        await asyncio.sleep(backoff_delay(self._waited, FIRST_WAIT, LONGEST_WAIT))
+        self._waited += 1
 
 
 def new_ledger(kind: str, sink_id: str, topic: str | None, ledger_topic: str | None) -> Ledger:
