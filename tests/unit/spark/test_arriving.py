@@ -24,8 +24,8 @@ from karrow.spark.exactly.settings import Settings
 from karrow.spark.reading.batch import BatchReader, FilteredReader, batch_reader
 from karrow.spark.reading.pushdown import Bounds
 from karrow.spark.reading.stream import StreamReader
-from karrow.spark.writing import batch, stream
 from karrow.spark.writing.batch import BatchWriter
+from karrow.spark.writing.sink import Writer, in_task
 from karrow.spark.writing.stream import StreamWriter
 
 OPTIONS = {
@@ -61,11 +61,12 @@ def test_filters_arrive_too() -> None:
     assert again._bounds == Bounds(first=7)
 
 
-def writers() -> list[BatchWriter | StreamWriter]:
+def writers() -> list[Writer]:
     """Writers as they are when everything about them was checked."""
     schema = StructType([StructField("value", BinaryType())])
-    given = ({"kafka.bootstrap.servers": "b1:9092", "topic": "orders"}, schema)
-    return [batch.in_task(given), stream.in_task(given)]
+    options = {"kafka.bootstrap.servers": "b1:9092", "topic": "orders"}
+    kinds: list[type[Writer]] = [BatchWriter, StreamWriter]
+    return [in_task((kind.__module__, kind.__name__, options, schema)) for kind in kinds]
 
 
 def test_writers_arrive() -> None:

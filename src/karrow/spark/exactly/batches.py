@@ -32,6 +32,8 @@ from karrow.spark.exactly.ledger import Entry
 
 OnMissing = Literal["stop", "redo", "skip"]
 ON_MISSING = ("stop", "redo", "skip")
+# The local property in which Spark tells a query's id, which stays the same over restarts.
+QUERY_ID = "sql.streaming.queryId"
 
 # What writes a batch: as whom, in which kind of transaction; gives the number of rows.
 Write = Callable[[Identity, int], int]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karrow.errors import ConfigError, StateError
 from karrow.spark.exactly import report, task
-from karrow.spark.exactly.batches import Batches, OnMissing
+from karrow.spark.exactly.batches import QUERY_ID, Batches, OnMissing
 from karrow.spark.exactly.crash import crash_point
 from karrow.spark.exactly.ledger import Kind, new_ledger
 from karrow.spark.exactly.part import Written
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from karrow.aio.producing.coordinator_calls import Identity
     from karrow.config.bootstrap import Servers
 
-QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 # How long executors that are just starting are waited for.
 SLOTS_WAIT = 60.0

@@ -11,7 +11,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from karrow.errors import ConfigError, StateError
 from karrow.spark.arriving import arrive
+from karrow.spark.exactly.batches import QUERY_ID
 from karrow.spark.writing import driver
 from karrow.spark.writing.columns import Columns
 from karrow.spark.writing.parcel import Parcel, packed
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-QUERY_ID = "sql.streaming.queryId"
 # How long a topic is looked for; whoever has mistyped an address waits for this.
 LOOK_UP = 30.0
 
@@ -70,9 +71,10 @@ class Sink:
             return Written(write_rows(producer(terms.config), terms.topic, rows))
         return packed(producer(terms.config), terms.topic, _query(), rows)
 
-    def travel(self, module: str, name: str) -> tuple[Any, ...]:
-        """How a writer with this sink is pickled; the function named makes one of options."""
-        return arrive, (module, name, (self._options, self._schema))
+    def travel(self, writer: type[Writer]) -> tuple[Any, ...]:
+        """How a writer with this sink is pickled: by name, as a worker without karrow has no class."""
+        given = (writer.__module__, writer.__name__, self._options, self._schema)
+        return arrive, (__name__, in_task.__name__, given)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
         """Write what tasks have packed."""
@@ -83,6 +85,28 @@ class Sink:
         if len(parcels) != len(messages):
             raise StateError(f"{len(messages) - len(parcels)} tasks have sent no rows to commit")
         driver.commit(terms, terms.exactly_once, parcels, batch)
+
+
+class Writer:
+    """What both writers are: a sink, sent to tasks as its options."""
+
+    _sink: Sink
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._sink.travel(type(self))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write or pack the rows of a task; called where the task runs."""
+        return self._sink.write(iterator)
+
+
+def in_task(given: tuple[str, str, Mapping[str, str], StructType]) -> Writer:
+    """A writer as it was sent to a task."""
+    module, name, options, schema = given
+    kind: type[Writer] = getattr(importlib.import_module(module), name)
+    made = kind.__new__(kind)
+    made._sink = Sink(options, schema, is_checked=True)  # noqa: SLF001 - a part of the class
+    return made
 
 
 def _query() -> str:
