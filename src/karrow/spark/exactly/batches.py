@@ -2,7 +2,8 @@
 
 Rules:
 - A run of a query opens the sink with its first batch, once: that fences older runs, and then reads
-  the ledger. Whatever comes later of an older run is refused.
+  the ledger. Whatever comes later of an older run is refused. Who has started the query itself, and
+  so knows that it is the owner, may open it before.
 - The ledger's last batch is in: it is passed over. The next one is written. Any other means that
   checkpoint and ledger do not belong together, and that stops the query; so does the ledger of
   another query. Nothing is guessed.
@@ -14,11 +15,13 @@ Rules:
 - An empty batch is noted as well, or the next one would not follow the last.
 - A ledger without an entry is right for batch 0 only. For a later one ``on_missing`` tells: stop;
   "redo", take this batch as not committed; "skip", take it as committed, and note that.
-- An entry that gets old is renewed, since the broker forgets the offsets of groups.
+- An entry that gets old is renewed, since the broker forgets the offsets of groups. How old it is
+  when the sink is opened nobody knows, so it counts as old.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -81,7 +84,7 @@ class Batches:
         if type(retries) is not int or retries < 0:
             raise ConfigError(f"retries={retries!r} is no number from 0 on")
         self._steps = steps
-        self._sink_id = sink_id
+        self.sink_id = sink_id
         self._on_missing = on_missing
         self._retries = retries
         self._clock = clock
@@ -91,7 +94,7 @@ class Batches:
         self._runs: set[str] = set()
         self._is_broken = False
         self._last: Entry | None = None
-        self._noted_at = 0.0
+        self._noted_at = -math.inf
         # Whether rows or an entry may be in a transaction that was not ended.
         self._is_doubtful = False
         self._done_here: int | None = None
@@ -104,6 +107,20 @@ class Batches:
             if not self._is_wanted(query, batch):
                 return False
             return self._attempts(query, batch, write)
+
+    def open(self, run: str) -> None:
+        """Take the sink over for a run whose first batch may come late, so that it can be renewed.
+
+        Without an entry there is nothing to renew, and the broker forgets who writes nothing: then
+        the first batch opens it.
+        """
+        with self._lock:
+            if run == self._run:
+                return
+            self._begin(run)
+            if self._last is None:
+                self._run = None
+                self._runs.discard(run)
 
     def renew(self, older_than: float) -> bool:
         """Write the entry again if it was written longer ago than that; whether it was."""
@@ -137,18 +154,18 @@ class Batches:
         if run != self._run:
             if run in self._runs:
                 raise StateError(
-                    f"sink {self._sink_id}: another run of the query has it now",
+                    f"sink {self.sink_id}: another run of the query has it now",
                     hint="a function of exactly_once is for one query at a time",
                 )
             self._runs.add(run)
             self._run, self._is_broken, self._is_doubtful, self._done_here = run, True, False, None
             self._last = self._steps.open()
-            self._noted_at = self._clock()
+            self._noted_at = -math.inf
             self._is_broken = False
             crash_point("opened")
         if self._is_broken:
             raise StateError(
-                f"sink {self._sink_id}: an earlier batch of this run has failed",
+                f"sink {self.sink_id}: an earlier batch of this run has failed",
                 hint="restart the query",
             )
         if self._is_doubtful:
@@ -161,21 +178,21 @@ class Batches:
             return batch == 0 or self._without_entry(query, batch)
         if last.query != query:
             raise StateError(
-                f"sink {self._sink_id} belongs to the query {last.query}, and this is {query}",
+                f"sink {self.sink_id} belongs to the query {last.query}, and this is {query}",
                 hint="a checkpoint and a sink_id belong together: give a new checkpoint a new "
                 "sink_id, or the old checkpoint its own",
             )
         if batch == last.batch:
             if self._done_here == batch:
                 raise StateError(
-                    f"sink {self._sink_id}: batch {batch} was written already in this run",
+                    f"sink {self.sink_id}: batch {batch} was written already in this run",
                     hint="give all rows of a batch in one call",
                 )
             return False
         if batch == last.batch + 1:
             return True
         raise StateError(
-            f"sink {self._sink_id}: the ledger's last batch is {last.batch}, and this is {batch}",
+            f"sink {self.sink_id}: the ledger's last batch is {last.batch}, and this is {batch}",
             hint="checkpoint and ledger do not agree; was an old checkpoint restored, or a batch "
             "left out? Every batch has to be given, empty ones as well",
         )
@@ -184,7 +201,7 @@ class Batches:
         """What to do about a later batch when the ledger is empty."""
         if self._on_missing == "stop":
             raise StateError(
-                f"sink {self._sink_id}: batch {batch} has no ledger to tell whether it is in",
+                f"sink {self.sink_id}: batch {batch} has no ledger to tell whether it is in",
                 hint="it expired, was deleted, or the checkpoint had another sink_id before: then "
                 "give that one. Otherwise look whether the last batch is in the topic, then give "
                 "on_missing_ledger='redo' or 'skip'",
@@ -215,7 +232,7 @@ class Batches:
         events.emit(
             "sink.retry",
             {"count": 1},
-            sink_id=self._sink_id,
+            sink_id=self.sink_id,
             batch=batch,
             kind=type(error).__name__,
             reason=str(error).partition("\n")[0],

@@ -1,21 +1,25 @@
 """Keeps the ledger of an idle query alive: brokers forget the offsets of groups after some days.
 
 Rules:
-- It begins with a query's first batch and ends with the query, or when the sink is another one's.
-- It writes the entry again, in a transaction of its own, when no batch has for a day.
+- It begins when a run of a query opens the sink and ends with the query, or when the sink is
+  another one's.
+- It writes the entry again, in a transaction of its own, when no batch has for a day, or since the
+  sink was opened.
+- Whatever goes wrong is told in the log and tried again: nobody else would hear of it.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
-
-from karrow.errors import KarrowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from karrow.spark.exactly.batches import Batches
+
+_log = logging.getLogger(__name__)
 
 DAY = 86400.0
 # How often it looks; the query's end is noticed as late.
@@ -51,6 +55,9 @@ class Renewal:
                 return
             try:
                 self._batches.renew(self._interval)
-            except KarrowError:
+            except Exception as error:  # noqa: BLE001 - a thread that dies tells nobody
+                _log.warning(
+                    "sink %s: its ledger was not renewed: %s", self._batches.sink_id, error
+                )
                 if self._batches.is_broken:
-                    return  # the next batch says why
+                    return  # nothing that this run does would help

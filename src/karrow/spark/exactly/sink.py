@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from karrow.aio.producing.coordinator_calls import Identity
     from karrow.config.bootstrap import Servers
@@ -124,7 +126,9 @@ class ExactlyOnce:
         self._batches = Batches(
             self._transaction, sink_id=settings.sink_id, on_missing=on_missing, retries=retries
         )
+        self._lock = threading.Lock()
         self._renewal: Renewal | None = None
+        self._renewed: Run | None = None
         self._known: Run | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -159,11 +163,27 @@ class ExactlyOnce:
             )
         if self._topic is not None:
             self._transaction.partitions([self._topic])
-        if self._renewal is not None:
-            self._renewal.stop()
-        session = frame.sparkSession
-        self._renewal = Renewal(self._batches, lambda: _is_active(session, run))
+        self._renew(frame.sparkSession, run)
         self._known = run
+
+    def open(self, session: SparkSession, query: StreamingQuery) -> None:
+        """Take the sink over for a query that was just started, instead of with its first batch.
+
+        Its ledger is kept alive from now on, however long there are no rows.
+        """
+        run = Run(query.id, query.runId)
+        self._batches.open(run.run)
+        self._renew(session, run)
+
+    def _renew(self, session: SparkSession, run: Run) -> None:
+        """Keep the ledger alive while the run goes on; the first batch may come meanwhile."""
+        with self._lock:
+            if run == self._renewed:
+                return
+            if self._renewal is not None:
+                self._renewal.stop()
+            self._renewal = Renewal(self._batches, lambda: _is_active(session, run))
+            self._renewed = run
 
     # ---- an attempt
 

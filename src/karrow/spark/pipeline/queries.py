@@ -17,6 +17,7 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ class Flow:
     options: Mapping[str, str]
     partition_by: tuple[str, ...] = ()
     gate: Gate | None = None
+    # Takes the sink over for a query that was started, before it has a batch.
+    open: Callable[[StreamingQuery], None] | None = None
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Start the query, which goes on where its checkpoint says."""
@@ -218,7 +221,8 @@ def _exactly_once(
     """A transaction for each batch: of all tasks at once, or of the driver where that cannot be."""
     if not _driver_writes(rows):
         write = spark.exactly_once(bootstrap, topic, sink_id=sink_id, tasks=tasks, **more)
-        return {"format": "foreachBatch", "options": {}, "gate": Gate(write)}
+        opening = functools.partial(write.open, rows.sparkSession)
+        return {"format": "foreachBatch", "options": {}, "gate": Gate(write), "open": opening}
     options = {SERVERS: bootstrap, "delivery": EXACTLY_ONCE, "sinkId": sink_id}
     options |= {} if topic is None else {"topic": topic}
     options |= {_DRIVERS_NAMES.get(name, name): str(value) for name, value in more.items()}

@@ -8,6 +8,8 @@ Rules:
 - A query starts a process of Python for its source, and Spark gives up on one that has not answered
   within ten seconds. On a machine that is busy the query is started again, which is as safe as any
   restart: one query at a time, or they would keep each other from it.
+- A sink that writes exactly once is taken over with the start of its query, which may have no rows
+  for weeks: so its ledger is kept alive. A query that is to end by itself does not need that.
 - Spark tells of a failure when the query has ended, and of its last batch a moment later.
 """
 
@@ -83,7 +85,7 @@ class Running:
         self._trackers = {flow.name: Tracker(flow.name, self._began) for flow in flows}
         try:
             for flow in flows:
-                self._queries[flow.name] = flow.start(once=once)
+                self._start(flow)
         except BaseException:
             self.stop()
             raise
@@ -192,7 +194,17 @@ class Running:
         if last is None or not last.isActive or not _is_beginning(last):
             name = self._to_start.pop(0)
             flow = next(flow for flow in self._flows if flow.name == name)
-            self._queries[name] = self._started_last = flow.start(once=self._once)
+            self._started_last = self._start(flow)
+
+    def _start(self, flow: Flow) -> StreamingQuery:
+        query = self._queries[flow.name] = flow.start(once=self._once)
+        if flow.open is not None and not self._once:
+            try:
+                flow.open(query)
+            except KarrowError as error:
+                self.stop()
+                raise PipelineFailed(f"{flow.where} {error}", query=flow.name) from error
+        return query
 
     def _news(self) -> News:
         now = time.monotonic()

@@ -72,7 +72,7 @@ class Sink:
         return packed(producer(terms.config), terms.topic, _query(), rows)
 
     def travel(self, writer: type[Writer]) -> tuple[Any, ...]:
-        """How a writer with this sink is pickled: by name, as a worker without karrow has no class."""
+        """How a writer with this sink is pickled: its class by name, which arrives everywhere."""
         given = (writer.__module__, writer.__name__, self._options, self._schema)
         return arrive, (__name__, in_task.__name__, given)
 

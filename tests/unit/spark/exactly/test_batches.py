@@ -303,6 +303,58 @@ def test_renewal_commits_nothing_of_an_interrupted_batch() -> None:
     assert steps.cluster.entry == Entry(Q, 0, 1)
 
 
+def test_a_sink_that_is_opened_before_its_first_batch_is_renewed() -> None:
+    """How old the entry is nobody knows then: a run that ends every night has to renew it too."""
+    steps = FakeSteps(Cluster(entry=Entry(Q, 4, 1)))
+    sink = batches(steps)
+    sink.open("r")
+    assert steps.cluster.epoch == 1
+    assert sink.renew(10.0)
+    assert not sink.renew(10.0)
+    assert steps.cluster.entry == Entry(Q, 4, 1)
+    epoch = steps.cluster.epoch
+    assert not sink.run(Q, "r", 4, never), "the last batch may be repeated after a restart"
+    sink.open("r")
+    assert steps.cluster.epoch == epoch, "it is open"
+    assert sink.run(Q, "r", 5, writing(steps, 1))
+    assert steps.cluster.rows == [1]
+
+
+def test_a_batch_that_was_passed_over_leaves_an_old_entry() -> None:
+    steps = FakeSteps(Cluster(entry=Entry(Q, 4, 1)))
+    sink = batches(steps)
+    assert not sink.run(Q, "r", 4, never)
+    assert sink.renew(10.0)
+
+
+def test_a_sink_without_an_entry_is_opened_by_its_first_batch() -> None:
+    """Until then the broker may have forgotten who opened it."""
+    steps = FakeSteps(Cluster())
+    sink = batches(steps)
+    sink.open("r")
+    assert not sink.renew(0.0)
+    steps.cluster.bump()  # as good as forgotten: what was had is worth nothing
+    steps.cluster.bump()
+    assert sink.run(Q, "r", 0, writing(steps, 1))
+    assert steps.cluster.rows == [1]
+
+
+def test_opening_takes_the_sink_from_older_runs() -> None:
+    cluster = Cluster(entry=Entry(Q, 4, 1))
+    old, new = FakeSteps(cluster), FakeSteps(cluster)
+    before, after = batches(old), batches(new)
+    assert before.run(Q, "r1", 5, writing(old, 1))
+    after.open("r2")
+    assert after.renew(10.0)
+    with pytest.raises(errors.ProducerFenced):
+        before.run(Q, "r1", 6, writing(old, 2))
+    assert after.run(Q, "r2", 6, writing(new, 3))
+    assert cluster.rows == [1, 3]
+    after.open("r3")
+    with pytest.raises(errors.StateError, match="another run of the query has it now"):
+        after.open("r2")
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_any_schedule_of_failures_and_deaths_writes_every_batch_once(seed: int) -> None:
     chance = random.Random(seed)
@@ -322,6 +374,9 @@ def test_any_schedule_of_failures_and_deaths_writes_every_batch_once(seed: int) 
         steps = FakeSteps(cluster, trouble)
         sink = batches(steps, retries=1)
         try:
+            if chance.random() < 0.5:
+                sink.open(f"r{runs}")
+                sink.renew(10.0)
             while batch < 10:
                 sink.run(Q, f"r{runs}", batch, writing(steps, batch))
                 trouble("before Spark's commit log")

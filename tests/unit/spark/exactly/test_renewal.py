@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from karrow.errors import ProducerFenced
+import pytest
+
+from karrow.errors import Disconnected, ProducerFenced
 from karrow.spark.exactly.batches import Batches
 from karrow.spark.exactly.renewal import Renewal
 
@@ -14,8 +16,10 @@ LIMIT = 10.0
 class Idle(Batches):
     """Batches that only count how often they are to be renewed."""
 
-    def __init__(self, broken_after: int = 1000) -> None:
+    def __init__(self, broken_after: int = 1000, error: Exception | None = None) -> None:
+        self.sink_id = "totals"
         self.asked = 0
+        self._error = error
         self.enough = threading.Event()
         self._broken_after = broken_after
 
@@ -30,6 +34,8 @@ class Idle(Batches):
             self.enough.set()
         if self.is_broken:
             raise ProducerFenced("another has it")
+        if self._error is not None:
+            raise self._error
         return True
 
 
@@ -57,3 +63,15 @@ def test_it_ends_when_the_sink_is_another_ones() -> None:
     batches = Idle(broken_after=2)
     assert ended(Renewal(batches, lambda: True, interval=1.0, look=0.01))
     assert batches.asked == 2
+
+
+@pytest.mark.parametrize("error", [Disconnected("gone"), OSError("no more files"), KeyError(1)])
+def test_whatever_goes_wrong_is_told_and_tried_again(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = Idle(error=error)
+    renewal = Renewal(batches, lambda: True, interval=1.0, look=0.01)
+    assert batches.enough.wait(LIMIT)
+    renewal.stop()
+    assert ended(renewal)
+    assert f"sink totals: its ledger was not renewed: {error}" in caplog.text

@@ -62,12 +62,13 @@ def test_at_least_once_is_the_plain_sink() -> None:
 def test_exactly_once_is_a_function_for_each_batch() -> None:
     out, _ = made(Rows(), delivery="exactly-once", options={"retries": 2, "ledger": "topic"})
     assert out.gate is not None
+    assert out.open is not None, "it is taken over before it has rows"
 
 
 def test_where_barriers_cannot_be_the_driver_writes() -> None:
     dynamic = Rows(enabled="true")
     out, letters = made(dynamic, delivery="exactly-once", options={"ledger": "topic"})
-    assert (out.format, out.gate) == ("karrow", None)
+    assert (out.format, out.gate, out.open) == ("karrow", None, None)
     assert out.options == {
         "kafka.bootstrap.servers": "h:1",
         "topic": "t",
