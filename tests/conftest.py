@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,6 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"not compiled since last change: {', '.join(outdated)}; run `make setup`"
         )
+    # A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     hypothesis.settings.load_profile(PROFILE)
     if config.getoption("randomly_seed", "default") == "default":
         config.option.randomly_seed = random.SystemRandom().getrandbits(32)

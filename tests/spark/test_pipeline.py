@@ -167,7 +167,7 @@ def test_a_bad_row_without_a_dead_letter_stops_it(shop: Shop, spark: SparkSessio
         ({"sources__orders__watermark__column": "id"}, "watermark column 'id' is bigint"),
         ({"sources__orders__options": {"maxOffsetPerTrigger": 1}}, "did you mean 'maxOffsetsPerTr"),
         ({"sources__orders__options": {"subscribe": "x"}}, "has a key of its own; 'topic'"),
-        ({"sources__orders__start": "soon"}, "[sources.orders] startingOffsets"),
+        ({"sources__orders__start": "soon"}, "[sources.orders] start"),
         (
             {"sources__orders__kafka": {"sasl.mechanisn": "x"}},
             "[sources.orders] there is no option 'kafka.sasl.mech",
