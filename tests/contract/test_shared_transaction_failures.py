@@ -10,17 +10,21 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import karrow
 from karrow import errors
 from karrow.aio.admin import AsyncAdmin
 from karrow.aio.client import AsyncClient
 from karrow.aio.producing.part import AsyncPartProducer
 from karrow.config import ProducerConfig
 from karrow.spark.exactly.ledger import Entry, new_ledger
-from karrow.spark.exactly.transaction import SharedTransaction
+from karrow.spark.exactly.part import PartProducer
+from karrow.spark.exactly.transaction import BlockingTransaction, SharedTransaction
 from tests.brokers import KafkaCluster
 from tests.contract.transactional import new_id
+from tests.fix_admin import eventually
 from tests.fix_kafka import NewKafka
 from tests.proxy import ClusterProxy
 
@@ -232,6 +236,45 @@ def test_transaction_that_times_out(kafka_version: KafkaCluster) -> None:
         assert await sink.seen() == [b"0"]
 
     run(main)
+
+
+@pytest.mark.slow
+@BOTH
+def test_topic_that_is_made_anew_between_two_writers(kafka_version: KafkaCluster) -> None:
+    """Each partition is whole for its writer, and the rows of the first one are gone."""
+    sink = Sink(kafka_version)
+    topic = kafka_version.create_topic(partitions=2)
+    config = sink.config(kafka_version.bootstrap())
+    transaction = BlockingTransaction(config, new_ledger("group", sink.id, sink.topic, None))
+
+    def write(partition: int) -> None:
+        place = pa.array([partition], pa.int32())
+        rows = pa.record_batch({"value": pa.array([b"%d" % partition]), "partition": place})
+        who, version = transaction.who, transaction.version
+        with PartProducer(config=config, who=who, version=version) as part:
+            part.write(topic, [rows])
+
+    assert transaction.open() is None
+    transaction.partitions([topic])
+    write(0)
+    with karrow.Admin(kafka_version.bootstrap()) as admin:
+        admin.delete_topics([topic])
+        eventually(lambda: topic not in admin.list_topics())
+    kafka_version.create_topic(topic, partitions=2)
+    write(1)
+    with pytest.raises(errors.StateError, match="made anew within the batch"):
+        transaction.store(Entry("q", 0, 2))
+    assert transaction.fence() is None
+    transaction.partitions([topic])
+    for partition in range(2):
+        write(partition)
+    transaction.store(Entry("q", 0, 2))
+    transaction.end()
+    assert transaction.fence() == Entry("q", 0, 2)
+    with karrow.Client(kafka_version.bootstrap()) as client:
+        for partition in range(2):
+            found = client.fetch_all(topic, partition, isolation="read_committed")
+            assert [bytes(one.value or b"") for one in found.records] == [b"%d" % partition]
 
 
 @pytest.mark.slow

@@ -15,6 +15,8 @@ Rules:
   is that has it open. That does no harm to what is true, but to the successor's attempt; so the
   coordinator is asked first who has it open.
 - Whatever is not known after a failure is for the ledger to say: ``fence`` reads it.
+- A batch is noted if its topics are those that were looked for before it was written. If one was
+  made anew meanwhile, rows that brokers have acknowledged are gone with the old one.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from karrow.errors import (
     KarrowError,
     ProducerFenced,
     RemoteProtocolError,
+    StateError,
     TransactionalIdNotFound,
     UnsupportedVersion,
     error_for,
@@ -49,7 +52,8 @@ from karrow.sync.loop import run
 from karrow.types import CommittedOffset, GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from uuid import UUID
 
     from karrow.aio.client import AsyncClient
     from karrow.config.producer import ProducerConfig
@@ -187,12 +191,19 @@ def _count(topic: str, found: TopicMetadata | None) -> int:
     raise ConfigError(f"topic {topic!r} does not exist", hint="create it first")
 
 
+def _ids(topics: Mapping[str, TopicMetadata]) -> dict[str, UUID | None]:
+    """Which topics have these names now."""
+    return {name: topic.topic_id for name, topic in topics.items() if topic.partitions}
+
+
 class BlockingTransaction:
     """The same without await, on the loop of this process."""
 
     def __init__(self, config: ProducerConfig, ledger: Ledger) -> None:
         self._client = pool.client(client_config(config))
         self._twin = SharedTransaction(self._client.twin, config, ledger)
+        # The topics of the attempt, by their names; None where brokers have no ids yet.
+        self._ids: dict[str, UUID | None] = {}
 
     @property
     def who(self) -> Identity:
@@ -209,14 +220,22 @@ class BlockingTransaction:
         names = sorted(topics)
         self._twin.ledger.check_rows(names)
         said = self._client.metadata(names).topics
-        return {name: _count(name, said.get(name)) for name in names}
+        counts = {name: _count(name, said.get(name)) for name in names}
+        self._ids = _ids(said)
+        return counts
 
     def open(self) -> Entry | None:
         """Take the transactional id; gives the last batch that is committed."""
+        self._ids = {}
         return run(self._twin.open(), "SharedTransaction")
 
     def store(self, entry: Entry) -> None:
-        """Put the entry of a batch beside its rows."""
+        """Put the entry of a batch beside its rows; raises if topics are not what they were."""
+        before, self._ids = self._ids, {}
+        if before and _ids(self._client.metadata(before).topics) != before:
+            raise StateError(
+                f"{', '.join(before)}: deleted or made anew within the batch, and rows of it gone"
+            )
         run(self._twin.store(entry), "SharedTransaction")
 
     def end(self) -> None:
@@ -225,6 +244,7 @@ class BlockingTransaction:
 
     def fence(self) -> Entry | None:
         """Abort what is open, so that nothing of it can follow; gives the last committed batch."""
+        self._ids = {}
         return run(self._twin.fence(), "SharedTransaction")
 
 

@@ -18,6 +18,8 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 from karrow.errors import StateError
 from karrow.spark import pool
 from karrow.spark.exactly.batches import Batches
@@ -54,8 +56,9 @@ class DriverSink:
         self._settings = once.settings
         self._run = str(uuid.uuid4())
         self._ledger = new_ledger(once.ledger, once.sink_id, terms.topic, once.ledger_topic)
+        self._transaction = BlockingTransaction(once.settings.config, self._ledger)
         self._batches = Batches(
-            BlockingTransaction(once.settings.config, self._ledger),
+            self._transaction,
             sink_id=once.sink_id,
             on_missing=once.on_missing,
         )
@@ -73,6 +76,7 @@ class DriverSink:
         self.next_batch = batch + 1
 
     def _write(self, parcels: Sequence[Parcel], who: Identity, version: int) -> int:
+        self._transaction.partitions(_topics_of(parcels, self._topic))
         part = PartProducer(
             pool.client(self._settings.client),
             who=who,
@@ -85,12 +89,19 @@ class DriverSink:
             found = part.written()
         finally:
             part.close(timeout=0)
-        self._ledger.check_rows({one.topic for one in found})
         written = sum(one.rows for one in found)
         wanted = sum(parcel.rows for parcel in parcels)
         if written != wanted:
             raise StateError(f"{written} of {wanted} rows were written")
         return written
+
+
+def _topics_of(parcels: Sequence[Parcel], topic: str | None) -> set[str]:
+    """Where the rows go; the option counts before the column."""
+    if topic is not None:
+        return {topic}
+    columns = (batch.column("topic") for parcel in parcels for batch in parcel.batches())
+    return {name for column in columns for name in pc.unique(column).to_pylist()}  # type: ignore[attr-defined]
 
 
 def _query_of(parcels: Sequence[Parcel]) -> str:
