@@ -12,47 +12,12 @@ from pyspark.sql import SparkSession
 import karrow
 from karrow.records import partition_for
 from tests.brokers import KafkaCluster
-from tests.spark.once import Case, Driver, committed, frame
+from tests.spark.driven import Driven
+from tests.spark.once import committed
 
 # Transactions of version 2, and of version 1.
 BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
 LONG = pytest.mark.timeout(1800)
-
-
-class Driven(Case):
-    """A source, a checkpoint, and a sink that is a format."""
-
-    def options(self, **more: str) -> dict[str, str]:
-        given = {
-            "kafka.bootstrap.servers": self.bootstrap,
-            "topic": self.topic,
-            "delivery": "exactly-once",
-            "sinkId": self.sink_id,
-            **more,
-        }
-        return {name: value for name, value in given.items() if value}
-
-    def write(self, spark: SparkSession, *columns: str, **more: str) -> None:
-        """Write everything that the source has."""
-        rows = frame(spark, self.source).selectExpr(*(columns or ("*",)))
-        writer = rows.writeStream.format("karrow").trigger(availableNow=True)
-        place = {"checkpointLocation": str(self.checkpoint)}
-        writer.options(**place, **self.options(**more)).start().awaitTermination()
-
-    def refusal(self, spark: SparkSession, *columns: str, **more: str) -> str:
-        with pytest.raises(PySparkException) as caught:
-            self.write(spark, *columns, **more)
-        return str(caught.value)
-
-    def program(self, crash_orders: str = "") -> Driver:
-        """The same in a process of its own."""
-        return self.driver(crash_orders, sink=self.options())
-
-    def repeat_last(self) -> None:
-        """Have Spark believe that it has not heard of the last batch's end."""
-        numbers = [int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")]
-        for path in (self.checkpoint / "commits").glob(f"*{max(numbers)}*"):
-            path.unlink()
 
 
 @pytest.fixture
