@@ -313,37 +313,3 @@ def test_transactional_id_that_the_broker_forgot(new_kafka: NewKafka, version: s
         assert await sink.seen() == [b"0", b"1"]
 
     run(main)
-
-
-@pytest.mark.slow
-def test_brokers_that_die_under_every_step(kafka_three: KafkaCluster) -> None:
-    outlive_brokers(kafka_three)
-
-
-@pytest.mark.slow
-def test_older_brokers_that_die_under_every_step(new_kafka: NewKafka) -> None:
-    outlive_brokers(new_kafka("3.9.2", 3))
-
-
-def outlive_brokers(kafka: KafkaCluster) -> None:
-    """Leaders and coordinators move; whatever a step was told, the ledger tells in the end."""
-    sink = Sink(kafka)
-
-    async def main() -> None:
-        async with sink.owner(api_timeout=60.0) as owner:
-            assert await owner.open() is None
-            for batch in range(6):
-                node = kafka.nodes[batch % 3]
-                await sink.write(owner, b"%d" % batch)
-                await asyncio.to_thread(node.kill)
-                try:
-                    await owner.store(Entry("q", batch, 1))
-                    await owner.end()
-                except errors.KarrowError:
-                    found = await owner.fence()
-                    if found is None or found.batch < batch:
-                        await sink.commit(owner, batch)
-                await asyncio.to_thread(kafka.heal)
-        assert await sink.seen() == [b"%d" % batch for batch in range(6)]
-
-    run(main)
