@@ -180,20 +180,21 @@ class Both:
     def drain(self, name: str | None = None, **options: Any) -> list[list[Span]]:
         """What micro-batches read of all that is there (Trigger.AvailableNow)."""
         name = name or self.new_name()
-        pair = Pair(*(self._drained(one, name, options) for one in FORMATS))
+        pair = Pair(*(self.drained(one, name, options) for one in FORMATS))
         return pair.alike()
 
     def stream_refused(self, name: str | None = None, **options: Any) -> str:
         """What karrow says to a stream that both refuse."""
         name = name or self.new_name()
         return self._refusals(
-            {one: lambda one=one: self._drained(one, name, options) for one in FORMATS}
+            {one: lambda one=one: self.drained(one, name, options) for one in FORMATS}
         )
 
     def new_name(self) -> str:
         return f"query-{next(self._names)}"
 
-    def _drained(self, connector: str, name: str, options: Mapping[str, Any]) -> Query:
+    def drained(self, connector: str, name: str, options: Mapping[str, Any]) -> Query:
+        """A query with one of the two that has read what is there, and ended."""
         query = self.start(connector, name, {"availableNow": True}, **options)
         assert query.running.awaitTermination(PATIENCE)
         return query

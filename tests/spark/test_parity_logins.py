@@ -17,27 +17,41 @@ def topics(kafka: KafkaCluster) -> Filled:
 
 
 def over(kafka: KafkaCluster, listener: str) -> dict[str, str]:
-    """Options for a listener with TLS, whose authority is trusted."""
+    """Options for a listener; the authority of one with TLS is trusted."""
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap(listener)}
+    if listener == "SASL_PLAINTEXT":
+        return servers
     return {
-        "kafka.bootstrap.servers": kafka.bootstrap(listener),
+        **servers,
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.location": str(kafka.tls.ca),
     }
 
 
+MODULES = {
+    "PLAIN": "plain.PlainLoginModule",
+    "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
+}
+
+
 @pytest.mark.parametrize(
-    ("mechanism", "module"),
-    [("PLAIN", "plain.PlainLoginModule"), ("SCRAM-SHA-512", "scram.ScramLoginModule")],
+    ("protocol", "mechanism"),
+    [
+        *(("SASL_SSL", mechanism) for mechanism in MODULES),
+        ("SASL_PLAINTEXT", "PLAIN"),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+    ],
 )
 def test_a_jaas_string_logs_both_in(
-    both: Both, topics: Filled, kafka: KafkaCluster, mechanism: str, module: str
+    both: Both, topics: Filled, kafka: KafkaCluster, protocol: str, mechanism: str
 ) -> None:
     login = f'username="alice" password="{users.PASSWORDS["alice"]}"'
     options = {
-        **over(kafka, "SASL_SSL"),
-        "kafka.security.protocol": "SASL_SSL",
+        **over(kafka, protocol),
+        "kafka.security.protocol": protocol,
         "kafka.sasl.mechanism": mechanism,
-        "kafka.sasl.jaas.config": f"{users.LOGIN}.{module} required {login};",
+        "kafka.sasl.jaas.config": f"{users.LOGIN}.{MODULES[mechanism]} required {login};",
     }
     rows = both.read(subscribe=topics.orders, **options)
     assert len(rows) == sum(SIZES)

@@ -11,8 +11,8 @@ import pytest
 import karrow
 from tests.brokers import KafkaCluster
 from tests.fix_admin import eventually, new_name
-from tests.spark.both import Both, Span, in_json
-from tests.spark.filled import SIZES, Filled, deal, filled, moment, new_topic, put
+from tests.spark.both import FORMATS, OURS, THEIRS, Both, Query, Span, in_json
+from tests.spark.filled import HEADERS, SIZES, Filled, deal, filled, moment, new_topic, put
 
 EARLIEST, LATEST = -2, -1
 
@@ -39,6 +39,29 @@ def test_limits_divide_what_is_there_alike(both: Both, topics: Filled) -> None:
     )
     assert count(batches) == sum(SIZES) + 10
     assert 5 < len(batches) < 10
+
+
+def test_headers_come_as_they_were_written(both: Both, kafka: KafkaCluster) -> None:
+    topic = new_topic(kafka)
+    put(both.bootstrap, topic, 0, range(8))
+    options = {"startingOffsets": "earliest", "includeHeaders": "true"}
+    with both.running(subscribe=topic, **options) as pair:
+        pair.settle()
+        pair.alike()
+    found = [[tuple(header) for header in row[-1] or ()] for row in pair.ours.rows]
+    assert found == [list(HEADERS[number % len(HEADERS)]) for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"groupIdPrefix": "mine"}, {"kafka.group.id": "mine", "groupIdPrefix": "ignored"}],
+    ids=str,
+)
+def test_groups_change_nothing_in_streams(
+    both: Both, topics: Filled, options: dict[str, str]
+) -> None:
+    limits: dict[str, Any] = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 4}
+    assert count(both.drain(subscribe=topics.sparse, **limits, **options)) == 10
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7])
@@ -226,6 +249,17 @@ def test_a_topic_made_anew_between_runs_is_an_error(both: Both, kafka: KafkaClus
     new_topic(kafka, topic)
     put(both.bootstrap, topic, 0, range(4))
     assert topic in both.stream_refused("anew", **options)
+    # Spark's connector knows a topic by its name, and takes the end of the new one for its place.
+    lenient = {**options, "failOnDataLoss": "false"}
+    for place, connector in (([], THEIRS), ([0, 1, 2, 3], OURS)):
+        assert offsets(both.drained(connector, "anew", lenient)) == place
+    put(both.bootstrap, topic, 0, range(3))
+    for connector in FORMATS:
+        assert offsets(both.drained(connector, "anew", lenient)) == [4, 5, 6]
+
+
+def offsets(query: Query) -> list[int]:
+    return [row[4] for row in query.rows]
 
 
 def test_a_start_that_is_deleted(both: Both, topics: Filled) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from tests.brokers import KafkaCluster
 
@@ -212,12 +212,12 @@ def test_options_of_java_are_understood(sinks: Sinks, codec: str) -> None:
     assert in_any_order(ours) == in_any_order(theirs)
 
 
-@pytest.mark.parametrize("acks", ["0", "1"])
-def test_weaker_acknowledgements_are_taken(sinks: Sinks, acks: str) -> None:
-    topic = sinks.cluster.create_topic(partitions=1)
-    frame = sinks.frame("cast(id as string) as value")
-    sinks.write(OURS, frame, topic=topic, **{"kafka.acks": acks})
-    assert len(stored(sinks.bootstrap, topic)[0]) == ROWS
+@pytest.mark.connector
+@pytest.mark.parametrize("acks", ["0", "1", "-1"])
+def test_other_acknowledgements_are_taken(sinks: Sinks, acks: str) -> None:
+    theirs, ours = sinks.both(sinks.frame("cast(id as string) as value"), **{"kafka.acks": acks})
+    assert in_any_order(ours) == in_any_order(theirs)
+    assert sum(map(len, ours.values())) == ROWS
 
 
 def test_a_dataframe_without_rows_writes_nothing(sinks: Sinks) -> None:
@@ -310,9 +310,11 @@ def files(spark: SparkSession, tmp_path: Path) -> Iterator[Files]:
         query.stop()
 
 
-def run(frame: DataFrame, checkpoint: Path, mode: str = "append", **options: str) -> None:
+def run(
+    frame: DataFrame, checkpoint: Path, mode: str = "append", connector: str = OURS, **options: str
+) -> None:
     """Have everything that is there written."""
-    writer = frame.writeStream.format(OURS).outputMode(mode).trigger(availableNow=True)
+    writer = frame.writeStream.format(connector).outputMode(mode).trigger(availableNow=True)
     query = writer.options(checkpointLocation=str(checkpoint), **options).start()
     assert query.awaitTermination(PATIENCE)
 
@@ -329,6 +331,48 @@ def test_a_stream_goes_on_where_it_was(sinks: Sinks, files: Files, tmp_path: Pat
         value for records in stored(sinks.bootstrap, topic).values() for _, value, _ in records
     ]
     assert sorted(map(repr, found)) == sorted(repr(b"row %d" % number) for number in range(150))
+
+
+@pytest.mark.connector
+def test_streams_of_both_write_the_same_records_to_the_same_partitions(
+    sinks: Sinks, files: Files, tmp_path: Path
+) -> None:
+    """Over a restart, with what a batch may hold."""
+    frame = files.stream().selectExpr(
+        f"if(id % 10 = 0, null, {NUMBER}) as key",
+        "if(id % 7 = 0, null, text) as value",
+        "if(id % 10 = 0, cast(id % 3 as int), null) as partition",
+        f"if(id % 5 = 0, null, {HEADER}) as headers",
+    )
+    topics = {one: sinks.cluster.create_topic(partitions=PARTITIONS) for one in (THEIRS, OURS)}
+    for _ in range(2):
+        files.add(80)
+        for one, topic in topics.items():
+            given = {"kafka.bootstrap.servers": sinks.bootstrap, "topic": topic}
+            run(frame, tmp_path / one, connector=one, **given, **{"kafka.acks": "1"})
+    theirs, ours = (
+        {number: sorted(map(repr, records)) for number, records in found.items()}
+        for found in (stored(sinks.bootstrap, topic) for topic in topics.values())
+    )
+    assert ours == theirs
+    assert sum(map(len, ours.values())) == files.rows == 260
+
+
+@pytest.mark.connector
+def test_streams_of_both_write_the_same_totals_in_complete_mode(
+    sinks: Sinks, files: Files, tmp_path: Path
+) -> None:
+    totals = files.stream().groupBy((functions.col("id") % 3).alias("rest")).count()
+    frame = totals.selectExpr("cast(rest as string) as key", "cast(count as string) as value")
+    topics = {one: sinks.cluster.create_topic(partitions=1) for one in (THEIRS, OURS)}
+    for _ in range(2):
+        for one, topic in topics.items():
+            given = {"kafka.bootstrap.servers": sinks.bootstrap, "topic": topic}
+            run(frame, tmp_path / one, "complete", one, **given)
+        files.add(30)
+    theirs, ours = (in_any_order(stored(sinks.bootstrap, topic)) for topic in topics.values())
+    assert ours == theirs
+    assert len(ours) == 6
 
 
 def test_in_complete_mode_every_batch_has_the_whole_result(
