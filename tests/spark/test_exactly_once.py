@@ -403,14 +403,15 @@ def test_batch_is_skipped_when_its_ledger_is_gone_and_that_is_wanted(
     assert any(value.startswith("0003") for value in newest.found())
 
 
+@BOTH
 def test_old_checkpoint_that_was_brought_back_stops(
-    spark: SparkSession, newest: Case, tmp_path: Path
+    spark: SparkSession, case: Case, tmp_path: Path
 ) -> None:
-    newest.add(1).run(spark)
-    shutil.copytree(newest.checkpoint, tmp_path / "old")
-    newest.add(2).run(spark)
-    shutil.rmtree(newest.checkpoint)
-    (tmp_path / "old").rename(newest.checkpoint)
+    case.add(1).run(spark)
+    shutil.copytree(case.checkpoint, tmp_path / "old")
+    case.add(2).run(spark)
+    shutil.rmtree(case.checkpoint)
+    (tmp_path / "old").rename(case.checkpoint)
     with pytest.raises(PySparkException, match="last batch is 2, and this is 1"):
-        newest.run(spark)
-    assert newest.found() == newest.wanted()
+        case.run(spark)
+    assert case.found() == case.wanted()

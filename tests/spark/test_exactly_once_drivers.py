@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ POINTS = (
     "raise=written,fenced",
 )
 pytestmark = pytest.mark.timeout(3600)
-TASK_POINTS = ("task-begun", "task-wrote", "task-done")
+ANYWHERE = ("task-begun", "task-wrote", "task-done", *POINTS)
 
 
 @pytest.fixture
@@ -43,8 +44,8 @@ def die_at(case: Case, point: str) -> None:
         driver.was_killed()
 
 
-def finish(case: Case) -> None:
-    with case.driver() as driver:
+def finish(case: Case, **more: Any) -> None:
+    with case.driver(**more) as driver:
         driver.succeeded()
     assert case.found() == case.wanted()
 
@@ -124,16 +125,22 @@ def test_any_schedule_of_deaths_leaves_every_row_once(case: Case) -> None:
     seed = int(os.environ.get("KARROW_SEED") or random.randrange(1 << 32))
     print(f"KARROW_SEED={seed}")  # noqa: T201 - what pytest shows of a failure
     chance = random.Random(seed)
+    options = {"ledger": chance.choice(["group", "topic"])}
     case.add(12, rows=200)
     for _ in range(8):
-        points = chance.sample([*TASK_POINTS, *POINTS[:8]], 2)
-        text = ",".join(f"{one}@{chance.randrange(12)}:{case.flag()}" for one in points)
-        with case.driver(text) as driver:
+        text = ",".join(orders(case, chance, one) for one in chance.sample(ANYWHERE, 2))
+        with case.driver(text, options=options) as driver:
             if chance.random() < 0.3:
                 kill_soon(driver, chance)
             if driver.ended() == 0:
                 case.add(4, rows=200)
-    finish(case)
+    finish(case, options=options)
+
+
+def orders(case: Case, chance: random.Random, point: str) -> str:
+    """A death in any batch; if it comes after a failure, the failure too."""
+    batch = chance.randrange(12)
+    return ",".join(f"{one}@{batch}:{case.flag()}" for one in point.split(","))
 
 
 def kill_soon(driver: Driver, chance: random.Random) -> None:
@@ -144,8 +151,9 @@ def kill_soon(driver: Driver, chance: random.Random) -> None:
         driver.kill()
 
 
-def test_executors_that_come_and_go_are_refused(kafka: KafkaCluster, tmp_path: Path) -> None:
-    case = Case(kafka, tmp_path).add(1)
+@BOTH
+def test_executors_that_come_and_go_are_refused(case: Case) -> None:
+    case.add(1)
     with case.driver(settings={"spark.dynamicAllocation.enabled": "true"}) as driver:
         assert driver.ended() == 1
         assert "spark.dynamicAllocation.enabled and exactly_once exclude each other" in driver.log()
