@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import karrow.spark
+from karrow import events
 from tests.spark.once import frame, relayed
 from tests.spark.sessions import SETTINGS
 
@@ -41,7 +42,13 @@ def source(task: dict[str, Any]) -> DataFrame:
     return frame(session(task), Path(task["source"]))
 
 
+def tell(event: events.Event) -> None:
+    """Why an attempt failed, for tests that look for it in the log."""
+    print("sink.retry", event.fields["batch"], event.fields["error"], flush=True)  # noqa: T201
+
+
 def main() -> None:
+    events.subscribe(tell, "sink.retry")
     task = json.loads(sys.argv[1])
     rows = source(task).writeStream.trigger(availableNow=True)
     if "sink" in task:

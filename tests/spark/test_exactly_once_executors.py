@@ -138,5 +138,10 @@ def test_shuffle_that_is_lost_under_the_write_fails_the_attempt_only(case: Case)
             file.unlink()
         hold.unlink()
         driver.succeeded()
-        assert re.search("FetchFailed|FileNotFound|No such file", driver.log())
+        # Spark has taken it for a lost shuffle, and has not run the stage once more.
+        (retry,) = re.findall(
+            r"^sink\.retry 1 (.*?)^\s+at ", driver.log(), re.DOTALL | re.MULTILINE
+        )
+        assert "Could not recover from a failed barrier ResultStage" in retry
+        assert "FetchFailed" in retry
     assert case.found() == case.wanted()
