@@ -43,8 +43,12 @@ class Driven(Case):
         """The same in a process of its own."""
         return self.driver(crash_orders, sink=self.options(**more))
 
+    def done(self) -> int:
+        """How many batches Spark has heard the end of."""
+        numbers = [int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")]
+        return max(numbers, default=-1) + 1
+
     def repeat_last(self) -> None:
         """Have Spark believe that it has not heard of the last batch's end."""
-        numbers = [int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")]
-        for path in (self.checkpoint / "commits").glob(f"*{max(numbers)}*"):
+        for path in (self.checkpoint / "commits").glob(f"*{self.done() - 1}*"):
             path.unlink()

@@ -183,7 +183,7 @@ POINTS = (
     "raise=written,fence-looked",
     "raise=written,fenced",
 )
-BATCHES = 6
+BATCHES = 4
 
 
 def dies_or_waits(driver: Driver, flag: Path) -> None:
@@ -201,7 +201,10 @@ def test_any_schedule_of_deaths_leaves_every_row_once(case: Proxied) -> None:
     chance = random.Random(seed)
     case.add(BATCHES)
     for _ in range(5):
-        batch, points = chance.randrange(BATCHES), chance.choice(POINTS).split(",")
+        if case.done() == case.files:
+            case.add(BATCHES)
+        batch = chance.randrange(case.done(), case.files)
+        points = chance.choice(POINTS).split(",")
         flags = [case.flag() for _ in points]
         lives_on = chance.random() < 0.5
         if lives_on:
