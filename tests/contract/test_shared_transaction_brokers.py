@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
@@ -20,11 +21,13 @@ from karrow.spark.exactly.ledger import new_ledger
 from karrow.spark.exactly.part import PartProducer
 from karrow.spark.exactly.transaction import BlockingTransaction
 from tests.brokers import KafkaCluster
+from tests.brokers.node import KafkaNode
 from tests.contract.transactional import new_id
 from tests.fix_kafka import NewKafka
 from tests.proxy import ClusterProxy
 
 Asked = Literal["transaction", "group", "leader"]
+KINDS = ("group", "transaction")
 LIMIT = 240.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -102,13 +105,23 @@ class Sink:
             return [bytes(one.value or b"") for one in found.records]
 
     def node_of(self, asked: Asked) -> int:
-        if asked == "leader":
-            return self.kafka.leader(self.topic)
-        name = f"karrow.sink.{self.id}" if asked == "transaction" else f"karrow.ledger.{self.id}"
-        with karrow.Client(self.kafka.bootstrap()) as client:
-            found = client.find_coordinator(name, asked).broker
-        assert found is not None
-        return found.id
+        """The broker that all of them name; who was just started may know an older state."""
+        while len(named := {self._named(asked, node) for node in self.kafka.nodes}) > 1:
+            time.sleep(0.05)
+        return named.pop()
+
+    def _named(self, asked: Asked, node: KafkaNode) -> int:
+        with node.connect() as connection:
+            if asked == "leader":
+                topics = connection.request(
+                    "Metadata", {"topics": [{"name": self.topic}]}, 9
+                ).topics
+                return int(topics[0].partitions[0].leader_id)
+            kind = KINDS.index(asked)
+            key = (f"karrow.ledger.{self.id}", f"karrow.sink.{self.id}")[kind]
+            body = {"key_type": kind, "coordinator_keys": [key]}
+            answer = connection.request("FindCoordinator", body, 4)
+            return int(answer.coordinators[0].node_id)
 
 
 @contextmanager
@@ -126,7 +139,9 @@ def outlive(sink: Sink, death: Death) -> None:
     step = node.drop_answer(death.api, "stall") if is_lost else node.hold(death.api)
     with ThreadPoolExecutor(1) as beside:
         work = beside.submit(sink.write_batch, is_new_run=death.is_new_run)
-        step.wait(LIMIT)
+        while not step.happened:
+            wait([work], 0.02)
+            assert not work.done(), f"nobody asked node {node_id}: {work.exception()!r}"
         sink.kafka.node(node_id).kill()
         step.release()
         node.reset()
