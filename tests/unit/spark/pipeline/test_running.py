@@ -19,6 +19,14 @@ class Query:
         self.isActive = True
         self.recentProgress: list[Any] = []
         self.is_stopped = False
+        self.status = {"message": "Processing new data"}
+        self.error: Exception | None = None
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def fail(self, text: str) -> None:
+        self.isActive, self.error = False, RuntimeError(text)
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -88,3 +96,19 @@ def test_a_sink_that_cannot_be_had_stops_all(error: Exception) -> None:
     assert caught.value.query == f"sink{id(second)}"
     assert [one.is_stopped for one in (*first.started, *second.started)] == [True, True]
     assert third.started == []
+
+
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [("Task not serializable", 3), ("Python worker failed to connect back", 20), ("else", 1)],
+)
+def test_what_may_pass_is_started_again_a_few_times(text: str, starts: int) -> None:
+    rows = Rows()
+    with Running("shop", [flow(rows, exactly_once=False)], ExitStack()) as running:
+        for count in range(1, starts):
+            rows.started[-1].fail(f"org.apache.spark.SparkException: {text}\nat more")
+            running.look()
+            assert len(rows.started) == count + 1
+        rows.started[-1].fail(text)
+        with pytest.raises(PipelineFailed, match=text):
+            running.look()
