@@ -73,6 +73,18 @@ def started(writer: DataStreamWriter) -> StreamingQuery:
             return query
 
 
+def collected(frame: DataFrame) -> list[Any]:
+    """All rows. Tasks of a job that was given up may still hold consumers of Spark's connector."""
+    for _ in range(10):
+        try:
+            return frame.collect()
+        except (PySparkException, Py4JJavaError) as error:
+            if "KafkaConsumer is not safe for multi-threaded access" not in str(error):
+                raise
+            time.sleep(0.5)
+    return frame.collect()
+
+
 def with_task(frame: DataFrame) -> DataFrame:
     return frame.withColumn("task", functions.spark_partition_id())
 
@@ -127,7 +139,7 @@ class Both:
 
     def read(self, **options: Any) -> list[Any]:
         """All rows, the same with both, by the same tasks."""
-        theirs, ours = (with_task(self.frame(one, **options)).collect() for one in FORMATS)
+        theirs, ours = (collected(with_task(self.frame(one, **options))) for one in FORMATS)
         same(in_order(theirs), in_order(ours))
         same(spans(theirs), spans(ours))
         return sorted(ours, key=lambda row: (row.topic, row.partition, row.offset))
