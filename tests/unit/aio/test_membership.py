@@ -530,6 +530,27 @@ def test_a_refused_commit_counts_only_in_its_generation() -> None:
     run(main())
 
 
+def test_a_commit_of_a_generation_that_has_just_passed_may_be_made_again() -> None:
+    """The broker begins the next one before its members hear of it; nothing is lost by that."""
+
+    async def main() -> None:
+        async with group() as g:
+            member, reader = await g.join()
+            await until(settled((member, reader)))
+            now = member.metadata()
+            before = GroupMetadata(GROUP, now.generation - 1, now.member_id)
+            assert member.refused(errors.IllegalGeneration(), before)
+            assert not member.refused(errors.UnknownMemberId(), before)
+            other = GroupMetadata(GROUP, now.generation - 1, "other")
+            assert not member.refused(errors.IllegalGeneration(), other)
+            assert (reader.owned(), member.metadata()) == (parts(0, 1, 2, 3), now)
+            member.state = MemberState.JOINING
+            assert member.refused(errors.IllegalGeneration(), now)
+            member.state = MemberState.STABLE
+
+    run(main())
+
+
 @contextlib.asynccontextmanager
 async def held_join(g: EmbeddedGroup) -> AsyncIterator[Pair]:
     """A cooperative member that owns partitions, and whose join another one holds up."""

@@ -9,8 +9,8 @@ Rules:
   that was lost and has come back is another one, also if the application has not heard of it.
 - An offset belongs to the topic that it was read from. One that was deleted and made again since is
   another topic (KIP-516): nothing is stored for it.
-- A rebalance under way, and a member epoch that has just passed (KIP-848), are waited for as long
-  as the partitions stay with this member. What it has lost meanwhile is not stored.
+- A rebalance under way, and a generation or epoch that has just passed, are waited for as long as
+  the partitions stay with this member. What it has lost meanwhile is not stored.
 - Commits in the background store what the application is done with, and never raise; the next one
   says it all again. What will not pass by itself is told to the application.
 """

@@ -248,7 +248,11 @@ class AnyMembership(CoordinatorCalls, ABC):
 
         True means that it may be made again in a moment, as who ``metadata`` names then.
         """
-        if self.state in OUT or asked_as != self.metadata():
+        if self.state in OUT:
+            return False
+        if isinstance(error, IllegalGeneration) and self._has_moved_on(asked_as):
+            return True
+        if asked_as != self.metadata():
             return False
         is_stable = self.state is MemberState.STABLE
         if isinstance(error, RebalanceInProgress) and is_stable:
@@ -256,6 +260,12 @@ class AnyMembership(CoordinatorCalls, ABC):
         elif isinstance(error, (*DROPPED, FencedInstanceId) if is_stable else GONE):
             self._refuse(error)
         return False
+
+    def _has_moved_on(self, asked_as: GroupMetadata) -> bool:
+        """Whether the group was in a round when somebody asked: what is kept over it stays ours."""
+        is_newer = asked_as.generation < self.generation
+        is_member = self.generation >= 0 and asked_as.member_id == self.member_id
+        return is_member and (is_newer or self.state is not MemberState.STABLE)
 
     async def leave(self, reason: str, *, for_good: bool = False) -> None:
         """Give everything back and leave; a static member gives up its place with ``for_good``."""
