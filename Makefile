@@ -7,6 +7,8 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 BIN := .venv/bin
 export KARROW_CACHE ?= $(CURDIR)/.cache
+# Every process of Spark's, and every program that a test starts, would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 KERNEL := $(shell find src -name '*.pyx' -o -name '*.pxd')
 # Whatever makes a file of the repository can also check that it is up to date.
