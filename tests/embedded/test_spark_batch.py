@@ -468,6 +468,33 @@ def test_ages(broker: karrow.Broker, client: karrow.Client) -> None:
     assert read(broker.bootstrap, **given, startingOffsets="-1ms") == []
 
 
+@pytest.mark.parametrize(
+    "division", [{"minPartitions": 8}, {"maxRecordsPerPartition": 3}, {"maxBytesPerPartition": 90}]
+)
+@pytest.mark.parametrize("by_age", [True, False])
+def test_partitions_without_a_record_that_new_stay_empty_when_others_are_divided(
+    broker: karrow.Broker, division: dict[str, int], by_age: bool
+) -> None:
+    """Their beginning is their end, which is no offset to count from."""
+    now = int(time.time() * 1000)
+    with karrow.Producer(broker.bootstrap) as producer:
+        for partition in (0, 1):
+            for value in numbers(10):
+                producer.send("orders", value, partition=partition, timestamp_ms=now - 3_600_000)
+        producer.flush()
+        for value in numbers(10, 20):
+            producer.send("orders", value, partition=1, timestamp_ms=now)
+    start = {"startingOffsets": "-10 minutes"}
+    if not by_age:
+        strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+        start = {"startingTimestamp": str(now - 1000), **strategy}
+    reader = batch(broker.bootstrap, subscribe="orders", **start, **division)
+    parts = reader.partitions()
+    assert len(parts) > 1
+    found = [place for part in parts for place in places(in_task(reader, part))]
+    assert found == [(1, offset) for offset in range(10, 20)]
+
+
 def test_a_group_says_where_to_begin(broker: karrow.Broker, client: karrow.Client) -> None:
     fill(client)
     client.produce("orders", [b"x"], partition=1)

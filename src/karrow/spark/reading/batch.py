@@ -94,7 +94,7 @@ async def _plan(settings: Settings, client: AsyncClient, bounds: Bounds) -> list
     whole = [
         replace(
             one,
-            start=first[one.where] if one.start == EARLIEST else one.start,
+            start=first[one.where] if one.start in (EARLIEST, LATEST) else one.start,
             end=last[one.where] if one.end == LATEST else one.end,
         )
         for one in given
