@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -225,6 +226,61 @@ def test_a_check_says_what_it_left_out(
     other = shop.pipeline(sinks__totals__topic="missing")
     with pytest.raises(ConfigError, match=r"\[sinks.totals\] topic 'missing': .*; create it at"):
         other.start(spark)
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize(
+    ("written", "known", "told"),
+    [
+        (["0"], [], "batches up to 0, and the checkpoint {} knows none: "),
+        (["9.compact", "10"], [], "batches up to 10, and the checkpoint {} knows none: "),
+        (["9.compact", ".10.crc"], ["7", "8"], "up to 9, and the checkpoint {} knows none after 8"),
+    ],
+)
+def test_files_of_another_checkpoint_are_refused_before_anything_starts(
+    spark: SparkSession, shop: Shop, written: list[str], known: list[str], told: str
+) -> None:
+    """Spark would pass over batches whose numbers are in the folder, and lose their rows."""
+    checkpoint = shop.folder / "checkpoint" / "raw"
+    for log, names in (
+        (shop.folder / "raw" / "_spark_metadata", written),
+        (checkpoint / "offsets", known),
+    ):
+        log.mkdir(parents=True)
+        for name in names:
+            (log / name).touch()
+    with pytest.raises(ConfigError) as caught:
+        shop.pipeline().start(spark)
+    assert f"[sinks.raw] path {shop.folder}/raw has files of" in str(caught.value)
+    assert told.format(checkpoint) in str(caught.value)
+    assert "bring the checkpoint back" in str(caught.value)
+    assert spark.streams.active == []
+    assert not (shop.folder / "checkpoint" / "totals").exists()
+
+
+def test_a_deleted_checkpoint_does_not_lose_rows_of_files(shop: Shop, spark: SparkSession) -> None:
+    changes: dict[str, Any] = {"sources__orders__dead_letter": None, "sinks__totals": None}
+    shop.send(order(0), order(1))
+    shop.pipeline(**changes).run(spark, once=True)
+    shutil.rmtree(shop.folder / "checkpoint")
+    shop.send(order(2))
+    with pytest.raises(ConfigError, match=r"\[sinks.raw\] path .* batches up to 0, and the check"):
+        shop.pipeline(**changes).run(spark, once=True)
+    shop.pipeline(**changes, sinks__raw__path="anew").run(spark, once=True)
+    assert sorted(row.id for row in spark.read.parquet(f"{shop.folder}/anew").collect()) == [
+        0,
+        1,
+        2,
+    ]
+
+
+def test_a_folder_that_cannot_be_asked_is_named(shop: Shop, spark: SparkSession) -> None:
+    other = shop.pipeline(sinks__raw__path="nosuch://host/x")
+    with pytest.raises(
+        ConfigError, match=r"\[sinks.raw\] path nosuch://host/x: .*nosuch"
+    ) as caught:
+        other.start(spark)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_running_pipeline_can_be_stopped(shop: Shop, spark: SparkSession) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 
 from karrow.errors import ConfigError
 from karrow.spark import login
-from karrow.spark.pipeline.definition import AT_LEAST_ONCE, EXACTLY_ONCE, TOPIC
+from karrow.spark.pipeline.definition import AT_LEAST_ONCE, EXACTLY_ONCE, PARQUET, TOPIC
 from karrow.spark.pipeline.settings import (
     SOURCE_KEYS,
     exactly_once_options,
@@ -25,11 +29,17 @@ from karrow.spark.writing.columns import Columns
 from karrow.spark.writing.terms import Terms
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from karrow.spark.pipeline.definition import Definition, Sink, Source
     from karrow.spark.pipeline.graph import Graph
+    from karrow.spark.pipeline.queries import Flow
     from karrow.spark.pipeline.table import Setting
 
-__all__ = ["Checked", "check_environment", "check_options", "unchecked"]
+__all__ = ["Checked", "check_environment", "check_files", "check_options", "unchecked"]
+
+# What Spark calls the batches in its logs; every tenth of files holds those before it.
+_BATCH = re.compile(r"(\d+)(\.compact)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,50 @@ def check_environment(definition: Definition) -> None:
         if lacks_login(setting):
             what = f"{setting.where} finds no login: {login.NOT_SET}"
             raise ConfigError(what, hint=login.EVERYWHERE)
+
+
+def check_files(flows: Iterable[Flow], spark: SparkSession) -> None:
+    """Refuse folders whose files are of batches that the query's checkpoint does not know.
+
+    Spark's file sink takes a batch for written whose number is in the folder's log, and drops its
+    rows without a word: after a checkpoint was deleted, or in the folder of another query.
+    """
+    for flow in flows:
+        if flow.format != PARQUET:
+            continue
+        path, checkpoint = flow.options["path"], flow.checkpoint
+        try:
+            written = _last_batch(spark, f"{path}/_spark_metadata")
+            known = _last_batch(spark, f"{checkpoint}/offsets")
+        except (Py4JJavaError, PySparkException) as error:
+            raise ConfigError(f"{flow.where} path {path}: {_in_a_line(error)}") from None
+        if written > known:
+            last = f"none after {known}" if known >= 0 else "none"
+            raise ConfigError(
+                f"{flow.where} path {path} has files of batches up to {written}, and the "
+                f"checkpoint {checkpoint} knows {last}: Spark would drop rows as written already",
+                hint="bring the checkpoint back that belongs to the files, or name another path",
+            )
+
+
+def _last_batch(spark: SparkSession, folder: str) -> int:
+    """The last batch in a folder of a log of Spark's, wherever that is; -1 without any."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no other way to ask
+    if jvm is None:
+        return -1
+    path = jvm.org.apache.hadoop.fs.Path(folder)
+    state = spark._jsparkSession.sessionState()  # noqa: SLF001
+    files = path.getFileSystem(state.newHadoopConf())
+    if not files.exists(path):
+        return -1
+    names = [status.getPath().getName() for status in files.listStatus(path)]
+    return max((int(found[1]) for name in names if (found := _BATCH.fullmatch(name))), default=-1)
+
+
+def _in_a_line(error: Any) -> str:
+    """What Java says, without where it was."""
+    told = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+    return next(iter(str(told).splitlines()), type(error).__name__)
 
 
 def unchecked(definition: Definition, *, asked: bool) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import posixpath
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +54,7 @@ _INTERVAL = re.compile(
     r"(\s*\d+\s*(milliseconds?|ms|seconds?|s|minutes?|hours?|days?)\b)+\s*", re.IGNORECASE
 )
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_ADDRESS = re.compile(r"^(?:([A-Za-z][A-Za-z0-9+.-]+:)(?://([^/]*))?)?(.*)", re.DOTALL)
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 # What is no table in SQL: comments and texts.
 _ASIDE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
@@ -121,6 +123,7 @@ def define(
     _check_names(found)
     _check_references(found)
     _check_sink_ids(found)
+    _check_paths(found)
     _check_checkpoint(found)
     return found
 
@@ -402,6 +405,25 @@ def _check_sink_ids(found: Definition) -> None:
             other = ids[part.sink_id]
             raise ConfigError(f"{where} has the sink id {part.sink_id!r} of {other}")
         ids[part.sink_id] = where.removeprefix(f"{found.origin}: ")
+
+
+def _check_paths(found: Definition) -> None:
+    """Spark's file sink counts the batches of its folder, and passes over those that it has."""
+    seen: dict[str, str] = {}
+    for sink in found.sinks.values():
+        if sink.path is None:
+            continue
+        place = _normalised(sink.path)
+        if place in seen:
+            hint = "a folder has the files of one sink; UNION ALL in a step brings tables together"
+            raise ConfigError(f"{sink.where} has the path of {seen[place]}", hint=hint)
+        seen[place] = sink.where.removeprefix(f"{found.origin}: ")
+
+
+def _normalised(path: str) -> str:
+    """One text for all ways to write a path; ``file:`` and nothing in front of it are the same."""
+    scheme, host, inside = _ADDRESS.findall(path)[0]
+    return f"{scheme.lower() or 'file:'}//{host}/{posixpath.normpath('/' + inside).lstrip('/')}"
 
 
 def _check_checkpoint(found: Definition) -> None:

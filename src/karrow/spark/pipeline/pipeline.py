@@ -122,8 +122,10 @@ class Pipeline:
         checks.check_environment(self.definition)
         with ExitStack() as stack:
             opened = session.opened(self.definition, spark, master, log)
-            flows = self._flows(stack.enter_context(opened))
+            own = stack.enter_context(opened)
+            flows = self._flows(own)
             brokers.check_topics(self.definition)
+            checks.check_files(flows, own)
             return Running(self.name, flows, stack.pop_all(), once=once)
 
     def run(

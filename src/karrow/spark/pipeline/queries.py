@@ -9,7 +9,8 @@ Rules:
   of its own sees each row of the source once; with ``exactly-once``, which is the default for dead
   letters, it writes it once, too. Whether a row is bad depends on its bytes alone, so that the
   queries agree about it without speaking.
-- Files need nothing of ours: Spark's own sink notes in ``_spark_metadata`` which of them count.
+- Files need little of ours: Spark's own sink notes in ``_spark_metadata`` which of them count. It
+  counts by the numbers of batches, so a folder belongs to one checkpoint (checks.py).
 - Somebody who stops a pipeline waits for the transaction that is open (``Gate``): left behind, it
   would hold back readers of committed data until the broker aborts it. Where the driver writes,
   Spark commits in a process of its own, which no gate of ours is in front of.

@@ -253,6 +253,40 @@ def test_two_sinks_cannot_share_an_id() -> None:
         read(values)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("raw", "raw"),
+        ("raw", "./x//../raw/"),
+        ("raw", "/data/raw"),
+        ("/data/raw", "file:/data/raw"),
+        ("raw", "FILE:///data/raw/"),
+        ("s3a://lake/raw", "S3A://lake/raw/."),
+    ],
+)
+def test_two_sinks_cannot_share_a_path(one: str, other: str) -> None:
+    values = changed("sinks.raw.path", one)
+    values["sinks"]["more"] = {"from": "orders", "kind": "parquet", "path": other}
+    with pytest.raises(ConfigError, match=r"\[sinks.more\] has the path of \[sinks.raw\]; a fold"):
+        read(values)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("raw", "raw2"),
+        ("raw", "raw/x"),
+        ("s3a://lake/raw", "s3a://sea/raw"),
+        ("s3a://lake/raw", "gs://lake/raw"),
+        ("s3a://lake/a#1", "s3a://lake/a#2"),
+    ],
+)
+def test_sinks_have_paths_of_their_own(one: str, other: str) -> None:
+    values = changed("sinks.raw.path", one)
+    values["sinks"]["more"] = {"from": "orders", "kind": "parquet", "path": other}
+    assert len(read(values).sinks) == 4
+
+
 def test_only_the_console_goes_without_a_checkpoint() -> None:
     values = changed("checkpoint", MISSING)
     del values["sources"]["orders"]["dead_letter"]
