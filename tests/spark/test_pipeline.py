@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +16,7 @@ from pyspark.sql import functions as f
 import karrow
 from karrow.errors import ConfigError
 from karrow.spark import Pipeline
-from karrow.spark.pipeline import PipelineFailed
+from karrow.spark.pipeline import PipelineFailed, graph
 from tests.fix_kafka import NewKafka
 from tests.spark.committed import read_committed
 from tests.spark.pipelines import Shop, order
@@ -155,6 +156,13 @@ def test_a_bad_row_without_a_dead_letter_stops_it(shop: Shop, spark: SparkSessio
 # ---- what is said before data moves
 
 
+def nowhere(tmp_path: Path) -> Shop:
+    """A shop whose broker nobody asks."""
+    shop = Shop.__new__(Shop)
+    shop.bootstrap, shop.folder, shop.name = "nowhere:1", tmp_path, "shop"
+    return shop
+
+
 @pytest.mark.gate
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -199,13 +207,33 @@ def test_a_bad_row_without_a_dead_letter_stops_it(shop: Shop, spark: SparkSessio
 def test_what_is_wrong_is_found_without_data(
     spark: SparkSession, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    shop = Shop.__new__(Shop)
-    shop.bootstrap, shop.folder, shop.name = "nowhere:1", tmp_path, "shop"
     with pytest.raises(ConfigError) as caught:
-        shop.pipeline(**changes).check(spark)
+        nowhere(tmp_path).pipeline(**changes).check(spark)
     assert message in str(caught.value)
     assert str(caught.value).startswith("pipeline shop: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("name", ["(cents / 1.19)", "a`b"])
+def test_columns_are_found_by_whatever_name_they_have(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """SQL names a column without a name by its expression, which may have dots."""
+    quoted = name.replace("`", "``")
+    shop = nowhere(tmp_path)
+    sink = {"from": "named", "kind": "topic", "topic": "out", "key": name}
+    pipeline = shop.pipeline(
+        steps__named={
+            "sql": f"SELECT id, at AS `{quoted}` FROM orders",
+            "watermark": {"column": name, "delay": "1 second"},
+        },
+        sinks__named=sink,
+    )
+    pipeline.check(spark)
+    rows = spark.sql(f"SELECT 7 AS id, 'x' AS `{quoted}`")
+    (record,) = graph._records(pipeline.definition.sinks["named"], rows).collect()
+    assert (record.key, json.loads(record.value)) == ("x", {"id": 7, name: "x"})
 
 
 @pytest.mark.gate

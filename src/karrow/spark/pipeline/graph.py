@@ -122,7 +122,7 @@ def _watermarked(rows: DataFrame, watermark: Watermark, where: str) -> DataFrame
     if not isinstance(fields[column], TimestampType):
         kind = fields[column].simpleString()
         raise ConfigError(f"{where} watermark column {column!r} is {kind}, and no timestamp")
-    return rows.withWatermark(column, watermark.delay)
+    return rows.withWatermark(_quoted(column), watermark.delay)
 
 
 # ---- steps
@@ -168,10 +168,10 @@ def _records(sink: Sink, rows: DataFrame) -> DataFrame:
         if sink.key not in rows.columns:
             raise ConfigError(f"{sink.where} key {_no_column(sink.key, rows)}")
         kind = rows.schema[sink.key].dataType
-        key = rows[sink.key]
+        key = f.col(_quoted(sink.key))
         as_it_is = isinstance(kind, StringType | BinaryType)
         columns.append((key if as_it_is else key.cast("string")).alias("key"))
-    columns.append(f.to_json(f.struct(*rows.columns)).alias("value"))
+    columns.append(f.to_json(f.struct(*map(_quoted, rows.columns))).alias("value"))
     return rows.select(columns)
 
 
@@ -194,6 +194,11 @@ def _check_mode(sink: Sink, rows: DataFrame, spark: SparkSession) -> None:
         checker.checkForStreaming(rows._jdf.queryExecution().analyzed(), mode)  # noqa: SLF001
     except AnalysisException as error:
         raise ConfigError(f"{sink.where} mode {sink.mode}: {_first_line(error)}") from None
+
+
+def _quoted(name: str) -> str:
+    """A column by nothing but its name: Spark takes dots in it, as of 1.19, for fields."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def _no_column(name: str, rows: DataFrame) -> str:
