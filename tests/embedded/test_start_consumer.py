@@ -13,7 +13,7 @@ import pytest
 import karrow
 from karrow import CommitId, EndReason, events
 from karrow.broker.threaded import Broker
-from karrow.errors import ConfigError, GroupEnded, StateError
+from karrow.errors import CommitFailed, ConfigError, GroupEnded, StateError
 from tests.embedded.working import GROUP, TOPIC, committed, put, until
 
 QUICK: dict[str, Any] = {"topics": [TOPIC], "fetch_interval": 0, "max_wait": 0.05}
@@ -129,6 +129,21 @@ def test_ids_are_committed_in_order(broker: Broker, calls: Calls) -> None:
     assert group.pending_commits() == (calls.ids[2],)
     group.stop()
     assert committed(broker)[TOPIC, 0] == 2
+
+
+def test_commit_that_failed_can_be_made_again(broker: Broker, calls: Calls) -> None:
+    put(broker, range(2))
+    group = karrow.start_consumer(broker.bootstrap, GROUP, calls, autocommit=False, **QUICK)
+    until(lambda: len(calls.ids) == 2)
+    broker.fail("OffsetCommit", "INVALID_COMMIT_OFFSET_SIZE")
+    with pytest.raises(CommitFailed):
+        group.commit(calls.ids[0])
+    assert committed(broker).get((TOPIC, 0)) is None
+    assert group.commit(calls.ids[0]) is True
+    assert committed(broker)[TOPIC, 0] == 1
+    with pytest.raises(StateError, match="committed already"):
+        group.commit(calls.ids[0])
+    group.stop()
 
 
 def test_ids_out_of_order_wait_where_that_is_allowed(broker: Broker, calls: Calls) -> None:

@@ -157,9 +157,13 @@ def test_health_tells_of_a_crash_until_there_is_progress(broker: Broker, notes: 
         until(lambda: group.health().state is HealthState.OK)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+class Unexpected(BaseException):
+    """What only a few things raise, such as ``pytest.fail``."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), Unexpected()])
 @pytest.mark.parametrize("kind", KINDS)
-def test_handler_that_wants_to_exit_crashes(
+def test_handler_that_raises_what_is_no_exception_crashes(
     broker: Broker, notes: Notes, kind: type[Noting], error: BaseException
 ) -> None:
     class Exiting(kind):  # type: ignore[valid-type, misc]

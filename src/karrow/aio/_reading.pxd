@@ -26,5 +26,6 @@ cdef class Hand:
     cdef bint is_ready(self, RecordReader reader) except -1
 
 
-cdef class ReadyRecord:
+cdef class NextRecord:
+    cdef object iteration
     cdef object record

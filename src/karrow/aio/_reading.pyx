@@ -48,7 +48,8 @@ cdef extern from *:
     long long karrow_now() nogil
 
 cdef enum:
-    TURN = 1000                  # records after which other tasks get a turn
+    TURN = 1000                  # records after which other tasks get a turn, or
+    TURN_TIME = 50_000_000       # nanoseconds, for whoever works long on each of them
     RETURNED = 0                 # PYGEN_RETURN
 
 cdef int forks = 0               # how deep this process is in a line of forks
@@ -190,7 +191,11 @@ cdef class Iteration:
             if record is not None:
                 return record
             self._hand.attention.wanted = False
-            self._more()
+            try:
+                self._more()
+            except BaseException:
+                self._hand.attention.wanted = True  # what is in hand was not looked at
+                raise
 
     def _iterate_over(self, Hand hand not None):
         self._hand = hand
@@ -199,11 +204,19 @@ cdef class Iteration:
 @cython.final
 @cython.no_gc
 @cython.freelist(8)
-cdef class ReadyRecord:
-    """An awaitable of a record that is there."""
+cdef class NextRecord:
+    """An awaitable of the next record, which is taken when it is awaited and not before.
+
+    One that is made and dropped, as by a call that is cancelled before it began, takes nothing.
+    """
 
     def __await__(self):
-        return self
+        cdef AwaitedIteration iteration = self.iteration
+        if iteration is None:
+            raise RuntimeError("the next record was awaited already; ask for another")
+        self.iteration = None
+        self.record = iteration.at_hand()
+        return iteration._later().__await__() if self.record is None else self
 
     def __iter__(self):
         return self
@@ -212,14 +225,14 @@ cdef class ReadyRecord:
         raise StopIteration(self.record)
 
 
-cdef int send_ready(PyObject* ready, PyObject* sent, PyObject** result) noexcept:
-    cdef PyObject* record = <PyObject*>(<ReadyRecord>ready).record
+cdef int send_next(PyObject* ready, PyObject* sent, PyObject** result) noexcept:
+    cdef PyObject* record = <PyObject*>(<NextRecord>ready).record
     Py_INCREF(<object>record)
     result[0] = record
     return RETURNED
 
 
-karrow_set_send(<PyObject*>ReadyRecord, <void*>send_ready)
+karrow_set_send(<PyObject*>NextRecord, <void*>send_next)
 
 
 cdef class AwaitedIteration:
@@ -227,37 +240,45 @@ cdef class AwaitedIteration:
 
     cdef Hand _hand
     cdef int _in_turn
+    cdef long long _turn_ends
 
     def __cinit__(self, *args, **kwargs):
         self._in_turn = 0
+        self._turn_ends = INT64_MAX
 
     def __aiter__(self):
         """Records one by one, for ever."""
         return self
 
     def __anext__(self):
-        cdef Record record
-        cdef ReadyRecord ready
+        cdef NextRecord coming = NextRecord.__new__(NextRecord)
+        coming.iteration = self
+        return coming
+
+    cdef Record at_hand(self):
+        """The next record, if it is there and no other task is to have its turn first."""
         self._in_turn += 1
-        if self._in_turn < TURN:
-            record = self._hand.take()
-            if record is not None:
-                ready = ReadyRecord.__new__(ReadyRecord)
-                ready.record = record
-                return ready
-        return self._later()
+        return None if self.is_turn_over() else self._hand.take()
+
+    cdef bint is_turn_over(self):
+        return self._in_turn >= TURN or karrow_now() > self._turn_ends
 
     async def _later(self):
         cdef Record record
-        if self._in_turn >= TURN:
-            self._in_turn = 0
+        if self.is_turn_over():
             await asyncio.sleep(0)
         while True:
             record = self._hand.take()
             if record is not None:
+                self._in_turn = 0
+                self._turn_ends = karrow_now() + TURN_TIME
                 return record
             self._hand.attention.wanted = False
-            await self._more()
+            try:
+                await self._more()
+            except BaseException:
+                self._hand.attention.wanted = True  # as above
+                raise
 
     def _iterate_over(self, Hand hand not None):
         self._hand = hand

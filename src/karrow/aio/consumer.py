@@ -88,6 +88,7 @@ class AsyncConsumer(AwaitedIteration):
     def begin(self) -> None:
         """See to it that what is wanted comes; done by whatever asks for data."""
         self._require_open()
+        self.engine.require_loop()
         if self._has_begun:
             return
         if self._subscription.is_empty:
@@ -421,6 +422,7 @@ class AsyncConsumer(AwaitedIteration):
         most = self.config.max_poll_records if max_records is None else counted(max_records)
         deadline = deadline_after(timeout)
         with self._alone():
+            await self._give_way()
             while not (found := await self.taker.records_beside(most)):
                 if not await self._wait(deadline):
                     break
@@ -450,12 +452,18 @@ class AsyncConsumer(AwaitedIteration):
         while True:
             deadline = deadline_after(timeout)
             with self._alone():
+                await self._give_way()
                 while (
                     rows := await self.taker.columns_beside(columns, max_records, max_bytes)
                 ) is None:
                     if not await self._wait(deadline):
                         return
             yield pa.record_batch(rows)
+
+    async def _give_way(self) -> None:
+        """Let other tasks run, even if there always is data: heartbeats and commits are theirs."""
+        await asyncio.sleep(0)
+        self._require_open()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -449,10 +449,12 @@ class Actor:
 
 
 async def _tamed(awaitable: Awaitable[Any]) -> Any:
-    """Awaits something; what would end the whole loop is an error like others."""
+    """Awaits something; what ends loops, or is no Exception, is an error like others."""
     try:
         return await awaitable
-    except (SystemExit, KeyboardInterrupt) as error:
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:
         raise RuntimeError(f"a callback raised {error!r}") from error
 
 

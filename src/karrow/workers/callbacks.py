@@ -40,10 +40,11 @@ class AsyncCallbackGroup(AsyncWorkerGroup):
         worker, and CommitFailed if the offset was not stored.
         """
         actor, pending = self._pending(commit_id)
-        offset = pending.settle(commit_id.offset)
-        if offset is None:
-            return False
-        self._crew.done(actor.partition, offset, 1)
+        if not self._crew.storing.ledger.is_due(actor.partition, commit_id.offset):
+            offset = pending.settle(commit_id.offset)
+            if offset is None:
+                return False
+            self._crew.done(actor.partition, offset, 1)
         await self._crew.storing.store([actor.partition])
         return True
 

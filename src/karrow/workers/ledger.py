@@ -112,6 +112,12 @@ class Ledger:
             and entry.done != entry.stored
         }
 
+    def is_due(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a record is done whose commit has not come about yet."""
+        return self.due([partition]).get(partition, 0) > offset and self.is_owed(
+            partition, offset + 1
+        )
+
     @property
     def waiting(self) -> int:
         """How many handled records wait for a commit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from karrow.aio._reading import AwaitedIteration
 from karrow.aio.consuming import taking
 from karrow.aio.consuming.positions import State
 from karrow.errors import CorruptRecordError, StateError
-from karrow.records import BatchBuilder
+from karrow.records import BatchBuilder, Record
 from karrow.types import OffsetSpec
 from tests.unit.aio.handing import A, B, Desk, values
 from tests.unit.records.crafting import batch_of, control_batch, gzipped, record
@@ -335,6 +336,30 @@ def test_damage_that_was_left_by_a_seek_is_not_skipped() -> None:
     assert desk.taker.damaged() == {}
 
 
+def test_a_partition_that_comes_during_a_call_is_left_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk()
+    desk.feed(numbered(0, 3))
+    take_list = desk.taker.take_list
+
+    def slow(most: int) -> list[Record]:
+        taken = take_list(most)
+        if B not in desk.positions:
+            desk.positions.add([B])
+            for asked in desk.positions.to_look_up():
+                desk.positions.found_committed(asked, 0)
+            desk.feed(numbered(0, 2), B)
+        return taken
+
+    monkeypatch.setattr(desk.taker, "take_list", slow)
+    # What the application asked for before it had the partition could not be committed.
+    assert {item.partition for item in desk.taker.records(100)} == {A.partition}
+    assert desk.engine.asked_epoch < desk.positions[B].assignment
+    assert {item.partition for item in desk.taker.records(100)} == {B.partition}
+    assert desk.engine.asked_epoch >= desk.positions[B].assignment
+
+
 def test_damage_in_another_partition_costs_no_record_that_was_found() -> None:
     desk = Desk(A, B)
     desk.feed(numbered(0, 2))
@@ -492,6 +517,51 @@ def test_iteration_lets_other_tasks_run() -> None:
         return turns
 
     assert asyncio.run(main()) >= 9
+
+
+def test_iteration_lets_other_tasks_run_while_work_on_each_record_takes_long() -> None:
+    async def main() -> float:
+        desk = Desk()
+        desk.feed(numbered(0, 20))
+        loop = asyncio.get_running_loop()
+        longest, last = 0.0, loop.time()
+
+        async def look() -> None:
+            nonlocal longest, last
+            while True:
+                longest, last = max(longest, loop.time() - last), loop.time()
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(look())
+        async for _ in AsyncDesk(desk, 1 << 30):
+            time.sleep(0.03)  # noqa: ASYNC251 - this is what is looked at
+        other.cancel()
+        return longest
+
+    assert asyncio.run(main()) < 0.3
+
+
+def test_a_record_is_taken_when_it_is_awaited_and_not_before() -> None:
+    async def main() -> list[int]:
+        desk = Desk()
+        desk.feed(numbered(0, 5))
+        aside = AsyncDesk(desk, 1 << 30)
+        found = [(await anext(aside)).offset]
+        for _ in range(2):
+            asking = asyncio.ensure_future(anext(aside))
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(aside), 0)
+        found.append((await asyncio.wait_for(anext(aside), 5)).offset)
+        coming = anext(aside)
+        found.append((await coming).offset)
+        with pytest.raises(RuntimeError, match="awaited already"):
+            await coming
+        return found + [item.offset async for item in aside]
+
+    assert asyncio.run(main()) == list(range(5))
 
 
 @pytest.mark.parametrize("way", ["refill", "columns"])

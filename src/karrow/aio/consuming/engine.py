@@ -81,9 +81,21 @@ class Engine:
 
     def start(self) -> None:
         """Belong to the running loop."""
+        self.require_loop()
         self.fetcher.is_refused = False
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
+
+    def require_loop(self) -> None:
+        """Refuse another loop than the one that everything here runs on."""
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise StateError(
+                "the consumer belongs to another event loop", hint="make one for each loop"
+            )
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the loop has ended that everything here runs on."""
+        return self._loop is not None and self._loop.is_closed()
 
     # ---- the assignment
 
@@ -254,6 +266,16 @@ class Engine:
     def _may_have(self, chunk: Chunk) -> bool | None:
         may_have = self.positions.may_hand_out(chunk.partition, chunk.epoch)
         return may_have and self.may_hand_out()
+
+    def is_asked_for(self, chunk: Chunk, *, is_first: bool) -> bool:
+        """Whether the application has asked for data since a chunk's partition was assigned.
+
+        What comes first of a call counts as asked for now: everything before it is done with.
+        """
+        assignment = self.positions[chunk.partition].assignment
+        if is_first:
+            self.asked_epoch = max(self.asked_epoch, assignment)
+        return assignment <= self.asked_epoch
 
     def hand_out(self, chunk: Chunk, next_offset: int, *, is_through: bool) -> bool:
         """Data of a chunk up to an offset is given to the application; False if it must not be."""

@@ -82,6 +82,8 @@ class Watchdog:
             yield HealthState.DEAD, "the consumer was made before a fork"
         if consumer.is_closed:
             yield HealthState.DEAD, "the consumer is closed"
+        if consumer.engine.is_orphaned:
+            yield HealthState.DEAD, "the consumer's event loop has ended"
         if consumer.engine.fatal is not None:
             yield HealthState.DEAD, str(consumer.engine.fatal)
         yield from self._troubles()

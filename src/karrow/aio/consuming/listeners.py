@@ -87,7 +87,11 @@ class Listeners:
                 answer = self._call(name, listener, about)
                 if inspect.isawaitable(answer):
                     await answer
-            except Exception as error:  # noqa: BLE001 - the application's own
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                    raise
                 self._report(name, error)
 
     @contextmanager
@@ -114,7 +118,7 @@ class Listeners:
             self._report(name, error)
             return None
 
-    def _report(self, name: str, error: Exception) -> None:
+    def _report(self, name: str, error: BaseException) -> None:
         found = CallbackError(f"{name} raised {type(error).__name__}: {error}")
         found.__cause__ = error
         self._complain(found)
@@ -193,3 +197,9 @@ class Listeners:
         error, self._raised = self._raised, None
         if error is not None:
             raise error
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody has cancelled the task that runs, and not only something it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

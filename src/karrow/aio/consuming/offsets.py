@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from karrow.aio.calls.commits import committable
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
     from karrow.aio.calls.commits import Committable
 
+ArrowRows: TypeAlias = "pa.RecordBatch | pa.Table"
 Committed: TypeAlias = (
-    "Record | Sequence[Record] | pa.RecordBatch | Mapping[tuple[str, int], Committable] | None"
+    "Record | Sequence[Record] | ArrowRows | Mapping[tuple[str, int], Committable] | None"
 )
 
 NEEDED = ("topic", "partition", "offset")
+ENDS = ("topic", "partition", "offset_max")
 
 
 def as_offsets(
-    what: Record | Sequence[Record] | pa.RecordBatch | Mapping[tuple[str, int], Committable],
+    what: Record | Sequence[Record] | ArrowRows | Mapping[tuple[str, int], Committable],
 ) -> dict[TopicPartition, CommittedOffset]:
     """The offsets that come next, for each partition that is spoken of."""
     if isinstance(what, Record):
@@ -33,7 +35,7 @@ def as_offsets(
     if isinstance(what, Mapping):
         return {as_partition(key): committable(value) for key, value in what.items()}
     if hasattr(what, "schema") and hasattr(what, "num_rows"):
-        return _last_row(what)
+        return _behind_rows(what)
     raise ConfigError(
         f"a {type(what).__name__} cannot be committed",
         hint="give records, an Arrow batch, or {(topic, partition): next offset}",
@@ -58,16 +60,32 @@ def _behind(records: Sequence[Record]) -> dict[TopicPartition, CommittedOffset]:
     return found
 
 
-def _last_row(batch: Any) -> dict[TopicPartition, CommittedOffset]:
-    """Behind a batch's last row; all of them are of one partition."""
-    if batch.num_rows == 0:
+def _behind_rows(rows: Any) -> dict[TopicPartition, CommittedOffset]:
+    """Behind the last row of each partition; a batch as it was handed out has only one."""
+    if rows.num_rows == 0:
         return {}
-    names = set(batch.schema.names)
+    names = set(rows.schema.names)
     missing = [name for name in NEEDED if name not in names]
     if missing:
         raise ConfigError(
             f"the batch has no column {' and no '.join(missing)}, so nobody knows where it ends",
             hint="commit() without it stores everything that was handed out",
         )
-    topic, number, offset = (batch.column(name)[batch.num_rows - 1].as_py() for name in NEEDED)
-    return {TopicPartition(topic, number): CommittedOffset(offset + 1)}
+    return {
+        TopicPartition(topic, number): CommittedOffset(offset + 1)
+        for topic, number, offset in _ends(rows)
+    }
+
+
+def _ends(rows: Any) -> Iterable[tuple[str, int, int]]:
+    """Topic, partition and last offset of each partition."""
+    import pyarrow as pa  # noqa: PLC0415 - whoever has Arrow data has it
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    numbers, topics = rows.column("partition"), rows.column("topic")
+    span = pc.min_max(numbers)
+    if span["min"] == span["max"] and topics[0] == topics[-1] and not isinstance(rows, pa.Table):
+        return [(topics[-1].as_py(), numbers[-1].as_py(), rows.column("offset")[-1].as_py())]
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    ends = table.group_by(["topic", "partition"]).aggregate([("offset", "max")])
+    return zip(*(ends.column(name).to_pylist() for name in ENDS), strict=True)

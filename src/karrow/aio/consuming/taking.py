@@ -211,6 +211,10 @@ class Taker(Hand):
                 if chunk is not None and chunk.is_stuck:
                     self._refuse(chunk, raises=raises)
                     return None
+                # A list may not hold what could not be committed with the rest of it.
+                if chunk is not None and not self._engine.is_asked_for(chunk, is_first=raises):
+                    self._engine.lay_back(chunk)
+                    return None
                 self._hold(chunk)
             return chunk
 

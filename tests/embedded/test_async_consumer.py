@@ -1,0 +1,175 @@
+"""Consumers on an event loop that others share, and what is left of them when it or they end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+
+import karrow
+from karrow.broker.threaded import Broker
+from karrow.errors import CallbackError, StateError
+from karrow.types import HealthState, TopicPartition
+from tests.embedded.consuming import GROUP, KINDS, QUICK, TIMEOUT, TOPIC, fill
+
+Way = Callable[[karrow.AsyncConsumer], AsyncIterator[int]]
+
+
+@pytest.fixture
+def broker(shared: Broker) -> Broker:
+    shared.reset()
+    shared.create_topic(TOPIC, 1)
+    return shared
+
+
+async def by_polls(consumer: karrow.AsyncConsumer) -> AsyncIterator[int]:
+    while True:
+        yield len(await consumer.poll(TIMEOUT, max_records=1))
+
+
+async def by_batches(consumer: karrow.AsyncConsumer) -> AsyncIterator[int]:
+    async for batch in consumer.batches(max_records=1):
+        yield batch.num_rows
+
+
+@pytest.mark.parametrize("way", [by_polls, by_batches])
+def test_every_call_lets_other_tasks_run(broker: Broker, way: Way) -> None:
+    fill(broker, range(200), 1)
+
+    async def main() -> list[int]:
+        turns, seen = 0, []
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(count())
+        async with karrow.AsyncConsumer(broker.bootstrap, TOPIC, **QUICK) as consumer:
+            async for _ in way(consumer):
+                seen.append(turns)
+                if len(seen) == 200:
+                    break
+        other.cancel()
+        return seen
+
+    seen = asyncio.run(main())
+    assert all(after > before for before, after in itertools.pairwise(seen))
+
+
+def test_polls_without_patience_get_their_data(broker: Broker) -> None:
+    fill(broker, range(3), 1)
+
+    async def main() -> int:
+        deadline = time.monotonic() + TIMEOUT
+        found = 0
+        async with karrow.AsyncConsumer(broker.bootstrap, TOPIC, **QUICK) as consumer:
+            while found < 3 and time.monotonic() < deadline:
+                found += len(await consumer.poll(0))
+        return found
+
+    assert asyncio.run(main()) == 3
+
+
+class Unexpected(BaseException):
+    """What no one expects."""
+
+
+async def cancelled() -> None:
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
+
+
+async def unexpected() -> None:
+    raise Unexpected
+
+
+@pytest.mark.parametrize("trouble", [cancelled, unexpected])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_listener_that_raises_what_is_no_exception_harms_nobody(
+    broker: Broker, kind: str, trouble: Callable[[], Awaitable[None]]
+) -> None:
+    fill(broker, range(3), 1)
+
+    async def on_assigned(_: Iterable[TopicPartition]) -> None:
+        await trouble()
+
+    options: dict[str, Any] = {**QUICK, **KINDS[kind], "group": GROUP, "on_assigned": on_assigned}
+
+    async def main() -> tuple[list[CallbackError], int]:
+        told: list[CallbackError] = []
+        found = 0
+        deadline = time.monotonic() + TIMEOUT
+        async with karrow.AsyncConsumer(broker.bootstrap, TOPIC, **options) as consumer:
+            while found < 3 and time.monotonic() < deadline:
+                try:
+                    found += len(await consumer.poll(0.1))
+                except CallbackError as error:
+                    told.append(error)
+        return told, found
+
+    told, found = asyncio.run(main())
+    assert found == 3
+    assert [one.message for one in told] == [
+        f"on_assigned raised {'CancelledError' if trouble is cancelled else 'Unexpected'}: "
+    ]
+
+
+@pytest.mark.parametrize("group", [None, GROUP])
+def test_another_event_loop_is_refused(broker: Broker, group: str | None) -> None:
+    fill(broker, range(3), 1)
+    consumer = karrow.AsyncConsumer(broker.bootstrap, TOPIC, group=group, **QUICK)
+
+    async def read() -> int:
+        return len(await consumer.poll(TIMEOUT))
+
+    async def close() -> None:
+        await consumer.close()
+
+    loop = asyncio.new_event_loop()
+    try:
+        assert loop.run_until_complete(read()) > 0
+        with pytest.raises(StateError, match="belongs to another event loop"):
+            asyncio.run(read())
+        assert consumer.health().state is not HealthState.DEAD
+        loop.run_until_complete(close())
+    finally:
+        loop.close()
+
+
+def test_consumer_whose_event_loop_has_ended_is_dead(broker: Broker) -> None:
+    fill(broker, range(3), 1)
+    consumer = karrow.AsyncConsumer(broker.bootstrap, TOPIC, **QUICK)
+
+    async def read_and_close() -> None:
+        assert await consumer.poll(TIMEOUT)
+        assert consumer.health().state is HealthState.OK
+        await consumer.close()
+
+    asyncio.run(read_and_close())
+    assert consumer.health().state is HealthState.DEAD
+    assert consumer.engine.is_orphaned
+
+
+def test_closed_consumer_gives_nothing_more_however_often_it_is_asked(broker: Broker) -> None:
+    fill(broker, range(5), 1)
+    with karrow.Consumer(broker.bootstrap, TOPIC, **QUICK) as consumer:
+        assert next(consumer).offset == 0
+    for _ in range(3):
+        with pytest.raises(StateError, match="the consumer is closed"):
+            next(consumer)
+
+    async def main() -> None:
+        async with karrow.AsyncConsumer(broker.bootstrap, TOPIC, **QUICK) as consumer:
+            assert (await anext(consumer)).offset == 0
+        for _ in range(3):
+            with pytest.raises(StateError, match="the consumer is closed"):
+                await anext(consumer)
+
+    asyncio.run(main())
