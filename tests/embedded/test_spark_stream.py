@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -227,6 +227,87 @@ def test_the_first_batch_repeats_although_latest_has_moved(
     running.restart()
     assert running.repeat(0) == first
     assert next_values(running) == numbers(10, 20)
+
+
+def add_partition(broker: karrow.Broker) -> None:
+    with karrow.Admin(broker.bootstrap) as admin:
+        admin.create_partitions({"orders": 3})
+
+
+def delete_group(broker: karrow.Broker) -> None:
+    with karrow.Admin(broker.bootstrap) as admin:
+        admin.delete_groups(["billing"])
+
+
+@pytest.mark.parametrize("is_available_now", [False, True])
+@pytest.mark.parametrize(
+    ("given", "since"),
+    [
+        ({"startingOffsets": '{"orders": {"0": 4, "1": 0}}'}, add_partition),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": 0, "1": 0}}'}, add_partition),
+        ({"startingOffsets": "group", "commitGroup": "billing"}, delete_group),
+    ],
+)
+def test_the_first_batch_repeats_although_its_beginning_could_not_be_named_again(
+    broker: karrow.Broker,
+    client: karrow.Client,
+    given: dict[str, str],
+    since: Callable[[karrow.Broker], None],
+    is_available_now: bool,
+) -> None:
+    """It stands in the checkpoint, and so does where it begins."""
+    put(client, 10)
+    put(client, 10, partition=1)
+    client.commit_offsets("billing", {("orders", 0): 4, ("orders", 1): 0})
+    running = query(broker, **given, minOffsetsPerTrigger=1)
+    first = running.next()
+    since(broker)
+    running.restart()
+    if is_available_now:
+        running.reader.prepareForTriggerAvailableNow()
+    assert running.repeat(0) == first
+    put(client, 10, 12)
+    if not is_available_now:
+        assert next_values(running) == numbers(10, 12)
+
+
+def test_a_beginning_that_cannot_be_is_said_before_anything_is_read(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    put(client, 10)
+    running = query(broker, startingOffsets='{"orders": {"0": 4}}')
+    with pytest.raises(errors.ConfigError, match="startingOffsets does not speak of orders-1"):
+        running.next()
+    assert running.log == []
+
+
+def test_a_first_batch_that_does_not_say_where_it_begins_needs_the_options(
+    broker: karrow.Broker, client: karrow.Client
+) -> None:
+    """That of Spark's own connector; without them it would be empty, and its rows lost."""
+    put(client, 10)
+    running = query(broker, startingOffsets='{"orders": {"0": 4, "1": 0}}')
+    running.next()
+    running.log = ['{"orders": {"0": 10, "1": 0}}']
+    running.restart()
+    assert values(running.repeat(0)) == numbers(4, 10)
+    add_partition(broker)
+    running.restart()
+    with pytest.raises(errors.ConfigError, match="startingOffsets does not speak of orders-2"):
+        running.repeat(0)
+
+
+def test_an_empty_first_batch_is_gone_on_from(broker: karrow.Broker, client: karrow.Client) -> None:
+    """Spark has a first batch even where it is told the beginning again, and writes that down."""
+    put(client, 4)
+    running = query(broker, startingOffsets='{"orders": {"0": 4, "1": 0}}')
+    assert running.next() is None
+    running.log = [running._start(0)]
+    add_partition(broker)
+    put(client, 4, 6)
+    running.restart()
+    assert running.repeat(0) == []
+    assert next_values(running) == numbers(4, 6)
 
 
 def test_batches_repeat_after_more_came(broker: karrow.Broker, client: karrow.Client) -> None:

@@ -69,6 +69,11 @@ class Offsets:
                 hint="is it the checkpoint of another source?",
             ) from None
 
+    @property
+    def lacks_begins(self) -> bool:
+        """Whether a first batch that ends here has records, and does not say from where on."""
+        return not self.is_initial and not self.offsets.keys() <= self.begins.keys()
+
     def not_before(self, other: Offsets) -> Offsets:
         """These, or others where they are further."""
         further = {

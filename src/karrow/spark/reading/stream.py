@@ -16,6 +16,9 @@ thing at a time: where to begin, how far to go, the ranges in between. Rules:
 - Spark writes down where a stream is with its first batch, not before. So one that begins where it
   could not begin again, at the end of a topic say, has a first batch even if that is empty: else
   what comes before a restart would be passed over.
+- Spark asks where to begin also when it repeats a first batch, which has its own beginnings in the
+  checkpoint. Options that have ceased to fit since (a partition was added, offsets are gone) must
+  not keep it from that. So what is wrong with them is said with the first question for an end.
 """
 
 from __future__ import annotations
@@ -35,12 +38,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from karrow.errors import ConfigError
 from karrow.spark import pool
 from karrow.spark.arriving import arrive
 from karrow.spark.reading.epochs import Epochs
 from karrow.spark.reading.groups import GroupCommits
 from karrow.spark.reading.limits import Delay, shared_bytes, shared_offsets
-from karrow.spark.reading.loss import Verdict, report
+from karrow.spark.reading.loss import DataLoss, Verdict, report
 from karrow.spark.reading.offsets import Offsets, plain
 from karrow.spark.reading.planning import Planning
 from karrow.spark.reading.ranges import Range
@@ -79,8 +83,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return arrive, (__name__, StreamReader.__name__, self._options)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins."""
-        return self._stream.begin().to_json()
+        """Where a new query begins; without partitions where that cannot be said."""
+        try:
+            return self._stream.begin().to_json()
+        except (ConfigError, DataLoss) as error:
+            _log.info("a new query could not begin: %s", error)
+            return Offsets({}, is_initial=True).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit that the options set, as Spark calls it; all of them count."""
@@ -102,6 +110,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = Offsets.from_json(start)
         if not begun.is_initial:
             self._stream.commit(begun)
+        elif not begun.offsets:
+            begun = self._stream.begin()
+            start = begun.to_json()
         end = self._stream.advance(begun, is_limited=not isinstance(limit, ReadAllAvailable))
         return start if end is None else end.to_json()
 
@@ -274,6 +285,8 @@ class _Stream:
 
     def ranges(self, begun: Offsets, ended: Offsets) -> list[Range]:
         settings = self.settings
+        if begun.is_initial and not begun.offsets and ended.lacks_begins:
+            begun = self.begin()
         begins = _begins(begun, ended, fails=settings.fails_on_loss)
         whole = [
             Range(*one, begins[one], offset, ended.ids.get(one.topic), ended.epochs.get(one))
