@@ -187,6 +187,17 @@ def nowhere(tmp_path: Path) -> Shop:
         ({"sinks__totals__options": {"ledgr": "x"}}, "is no option of exactly-once; did you mean"),
         ({"sinks__raw__partition_by": ["x"]}, "[sinks.raw] partition_by names no column 'x'"),
         (
+            {"steps__totals__sql": "SELECT id, id FROM orders"},
+            "[sinks.totals] from 'totals' has two columns 'id'; name them with AS",
+        ),
+        (
+            {
+                "steps__both": {"sql": "SELECT a.id, b.ID FROM orders a JOIN orders b USING (at)"},
+                "sinks__raw__from": "both",
+            },
+            "[sinks.raw] from 'both' has two columns 'ID'; name them with AS",
+        ),
+        (
             {"steps__f": {"function": "os:getcwd", "inputs": "orders"}},
             "[steps.f] function os:getcw",
         ),

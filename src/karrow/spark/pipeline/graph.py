@@ -17,7 +17,7 @@ from karrow.config.option import nearest
 from karrow.errors import ConfigError
 from karrow.spark.pipeline import functions, parsing
 from karrow.spark.pipeline.define import missing_table
-from karrow.spark.pipeline.definition import JSON, STOP, TOPIC
+from karrow.spark.pipeline.definition import CONSOLE, JSON, PARQUET, STOP, TOPIC
 from karrow.spark.pipeline.settings import source_options
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def build(definition: Definition, spark: SparkSession) -> Graph:
             _add(graph, step, made)
         for sink in definition.sinks.values():
             rows = graph.tables[sink.table]
-            graph.sinks[sink.name] = _records(sink, rows) if sink.kind == TOPIC else rows
             _check_columns(sink, rows)
+            graph.sinks[sink.name] = _records(sink, rows) if sink.kind == TOPIC else rows
             _check_mode(sink, graph.sinks[sink.name], spark)
     return graph
 
@@ -178,9 +178,22 @@ def _records(sink: Sink, rows: DataFrame) -> DataFrame:
 def _check_columns(sink: Sink, rows: DataFrame) -> None:
     if not rows.isStreaming:
         raise ConfigError(f"{sink.where} from {sink.table!r} gives no stream")
+    if sink.kind != CONSOLE:
+        _check_each_once(sink, rows)
     for name in sink.partition_by:
         if name not in rows.columns:
             raise ConfigError(f"{sink.where} partition_by {_no_column(name, rows)}")
+
+
+def _check_each_once(sink: Sink, rows: DataFrame) -> None:
+    """Spark writes files that have a column twice, and cannot read them, nor tell ID from id."""
+    seen: set[str] = set()
+    for name in rows.columns:
+        known_as = name.lower() if sink.kind == PARQUET else name
+        if known_as in seen:
+            what = f"from {sink.table!r} has two columns {name!r}"
+            raise ConfigError(f"{sink.where} {what}", hint="name them with AS")
+        seen.add(known_as)
 
 
 def _check_mode(sink: Sink, rows: DataFrame, spark: SparkSession) -> None:
