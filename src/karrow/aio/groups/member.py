@@ -166,6 +166,8 @@ class AnyMembership(CoordinatorCalls, ABC):
         self.join_attempts = join_attempts
         # Rounds in a row that came to nothing, whatever the reason.
         self._setbacks = 0
+        # How many partitions the member has by all that was told of rebalances.
+        self._noted = 0
         # What is to be acted on: why to join again, why not to go on, nobody polls.
         self._reason: str | None = None
         self._refusal: KarrowError | None = None
@@ -278,6 +280,7 @@ class AnyMembership(CoordinatorCalls, ABC):
             try:
                 await self._stop(self._rounds)
                 await self._finish(telling)
+                self._catch_up(reason)
                 await self._return_everything(reason)
             finally:
                 await self._depart(reason, for_good=for_good)
@@ -542,6 +545,7 @@ class AnyMembership(CoordinatorCalls, ABC):
 
     def _note(self, reason: str, *, added: int = 0, revoked: int = 0, lost: int = 0) -> None:
         """Tell of partitions that have come or gone."""
+        self._noted += added - revoked - lost
         events.emit(
             "rebalance",
             {"count": 1, "added": added, "revoked": revoked, "lost": lost},
@@ -551,6 +555,12 @@ class AnyMembership(CoordinatorCalls, ABC):
             generation=self.generation,
             reason=reason,
         )
+
+    def _catch_up(self, reason: str) -> None:
+        """Tell of what has come or gone in a round that was cut short."""
+        missed = len(self._owner.owned()) - self._noted
+        if missed:
+            self._note(reason, added=max(missed, 0), revoked=max(-missed, 0))
 
     # ---- the end
 
