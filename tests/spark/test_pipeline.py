@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 import karrow
 from karrow.errors import ConfigError
 from karrow.spark import Pipeline
-from karrow.spark.pipeline import PipelineFailed, graph
+from karrow.spark.pipeline import PipelineFailed, graph, queries
 from tests.fix_kafka import NewKafka
 from tests.spark.committed import read_committed
 from tests.spark.pipelines import Shop, order
@@ -172,6 +172,30 @@ def nowhere(tmp_path: Path) -> Shop:
         ({"steps__totals__sql": "SELEC 1"}, "[steps.totals] sql [PARSE_SYNTAX_ERROR]"),
         ({"sources__orders__schema": "id BIGNT"}, "[sources.orders] schema [UNSUPPORTED_DATATYPE]"),
         ({"sources__orders__schema": "at TIMESTAMP, AT INT"}, "schema has two columns 'at'"),
+        (
+            {"sources__orders__schema": "v VARCHAR(9), at TIMESTAMP"},
+            "table schema.; texts are STRI",
+        ),
+        (
+            {"sources__orders__schema": "m MAP<INT, INT>, at TIMESTAMP"},
+            "[sources.orders] schema [D",
+        ),
+        (
+            {"sources__orders__schema": "_Karrow_bad INT"},
+            "schema cannot have a column '_karrow_bad'",
+        ),
+        (
+            {"sources__orders__options": {"includeHeaders": "maybe"}},
+            "includeHeaders='maybe' is nei",
+        ),
+        (
+            {"spark": {"spark.sql.shuffle.partitions": "many"}},
+            "spark spark.sql.shuffle.partitions [INVALID_CONF_VALUE.TYPE_MISMATCH] The value",
+        ),
+        (
+            {"steps__totals__sql": "SELECT customer, id AS x, cents AS X FROM orders"},
+            "[sinks.totals] [AMBIGUOUS_REFERENCE] Reference `",
+        ),
         ({"sources__orders__watermark__column": "att"}, "names no column 'att'; did you mean 'at'"),
         ({"sources__orders__watermark__column": "id"}, "watermark column 'id' is bigint"),
         ({"sources__orders__options": {"maxOffsetPerTrigger": 1}}, "did you mean 'maxOffsetsPerTr"),
@@ -223,6 +247,29 @@ def test_what_is_wrong_is_found_without_data(
     assert message in str(caught.value)
     assert str(caught.value).startswith("pipeline shop: ")
     assert "\n" not in str(caught.value)
+
+
+def test_settings_of_spark_that_are_elsewhere_are_not_shown(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_SECRET", "hunter2")
+    pipeline = nowhere(tmp_path).pipeline(spark={"spark.sql.shuffle.partitions": "env:SHOP_SECRET"})
+    with pytest.raises(ConfigError, match="The value 'env:SHOP_SECRET' in the config") as caught:
+        pipeline.check(spark)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("delay", ["10 s", "500 ms", "1 minute 30s"])
+def test_short_words_for_times_are_spark_s_own(
+    spark: SparkSession, tmp_path: Path, delay: str
+) -> None:
+    pipeline = nowhere(tmp_path).pipeline(
+        trigger=delay, sources__orders__watermark__delay=delay, checkpoint="there"
+    )
+    pipeline.check(spark)
+    flow = queries.flows(pipeline.definition, graph.build(pipeline.definition, spark))[1]
+    assert flow.trigger is not None
+    flow.rows.writeStream.trigger(processingTime=flow.trigger)
 
 
 @pytest.mark.gate

@@ -132,6 +132,28 @@ def test_what_is_wrong_is_one_line_and_an_exit_code(shop: Shop) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"spark.sql.shuffle.partitions": "many"}, "The value 'many' in the config"),
+        (
+            {"spark.driver.maxResultSize": "env:SHOP_SIZE"},
+            "The value 'env:SHOP_SIZE' in the config",
+        ),
+    ],
+)
+def test_a_setting_that_spark_refuses_is_one_line(
+    shop: Shop, settings: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_SIZE", "hunter2")
+    file = shop.file(shop.values(spark=settings))
+    done = done_by(command("check", file))
+    assert done.returncode == 1
+    (line,) = (line for line in done.stderr.splitlines() if not line.endswith(".log"))
+    assert line.startswith("karrow: Spark did not start: [INVALID_CONF_VALUE.TYPE_MISMATCH]")
+    assert told in line
+
+
 def test_a_check_and_a_plan_say_what_they_saw(shop: Shop, tmp_path: Path) -> None:
     file, log = shop.file(shop.values()), tmp_path / "spark.log"
     done = done_by(command("check", file, "--brokers", "--log", str(log)))

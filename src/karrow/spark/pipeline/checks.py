@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from karrow.errors import ConfigError
 from karrow.spark import login
 from karrow.spark.pipeline.definition import AT_LEAST_ONCE, EXACTLY_ONCE, PARQUET, TOPIC
+from karrow.spark.pipeline.session import said
 from karrow.spark.pipeline.settings import (
     SOURCE_KEYS,
     exactly_once_options,
@@ -87,7 +88,7 @@ def check_files(flows: Iterable[Flow], spark: SparkSession) -> None:
             written = _last_batch(spark, f"{path}/_spark_metadata")
             known = _last_batch(spark, f"{checkpoint}/offsets")
         except (Py4JJavaError, PySparkException) as error:
-            raise ConfigError(f"{flow.where} path {path}: {_in_a_line(error)}") from None
+            raise ConfigError(f"{flow.where} path {path}: {said(error)}") from None
         if written > known:
             last = f"none after {known}" if known >= 0 else "none"
             raise ConfigError(
@@ -109,12 +110,6 @@ def _last_batch(spark: SparkSession, folder: str) -> int:
         return -1
     names = [status.getPath().getName() for status in files.listStatus(path)]
     return max((int(found[1]) for name in names if (found := _BATCH.fullmatch(name))), default=-1)
-
-
-def _in_a_line(error: Any) -> str:
-    """What Java says, without where it was."""
-    told = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
-    return next(iter(str(told).splitlines()), type(error).__name__)
 
 
 def unchecked(definition: Definition, *, asked: bool) -> tuple[str, ...]:

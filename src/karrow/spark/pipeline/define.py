@@ -50,9 +50,10 @@ __all__ = ["define", "read_file"]
 
 _TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9._-]+")
-_INTERVAL = re.compile(
-    r"(\s*\d+\s*(milliseconds?|ms|seconds?|s|minutes?|hours?|days?)\b)+\s*", re.IGNORECASE
-)
+_PART = r"(\d+)\s*(milliseconds?|ms|seconds?|s|minutes?|hours?|days?)\b"
+_INTERVAL = re.compile(rf"(\s*{_PART})+\s*", re.IGNORECASE)
+# What Spark does not know, in its own words.
+_UNITS = {"ms": "milliseconds", "s": "seconds"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _ADDRESS = re.compile(r"^(?:([A-Za-z][A-Za-z0-9+.-]+:)(?://([^/]*))?)?(.*)", re.DOTALL)
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -308,10 +309,14 @@ def _sink_id(table: Table, default: str, delivery: str) -> str:
 
 
 def _interval(table: Table, key: str) -> str | None:
+    """A time as Spark writes it, which wants whole words and a space in front of them."""
     found = table.text(key)
-    if found is not None and not _INTERVAL.fullmatch(found):
+    if found is None:
+        return None
+    if not _INTERVAL.fullmatch(found):
         raise table.error(key, f"cannot be {found!r}", "a time such as '10 seconds'")
-    return found
+    parts = re.findall(_PART, found.lower())
+    return " ".join(f"{number} {_UNITS.get(unit, unit)}" for number, unit in parts)
 
 
 def _identifier(table: Table, key: str, text: str) -> str:

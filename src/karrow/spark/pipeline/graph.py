@@ -18,6 +18,7 @@ from karrow.errors import ConfigError
 from karrow.spark.pipeline import functions, parsing
 from karrow.spark.pipeline.define import missing_table
 from karrow.spark.pipeline.definition import CONSOLE, JSON, PARQUET, STOP, TOPIC
+from karrow.spark.pipeline.session import said
 from karrow.spark.pipeline.settings import source_options
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def build(definition: Definition, spark: SparkSession) -> Graph:
     graph = Graph()
     with _without_their_logs():
         for source in definition.sources.values():
-            _add(graph, source, _read(graph, source, spark))
+            with _named(source.where):
+                rows = _read(graph, source, spark)
+            _add(graph, source, rows)
         for step in definition.steps.values():
             in_sql = step.sql is not None
             made = (
@@ -54,9 +57,10 @@ def build(definition: Definition, spark: SparkSession) -> Graph:
             _add(graph, step, made)
         for sink in definition.sinks.values():
             rows = graph.tables[sink.table]
-            _check_columns(sink, rows)
-            graph.sinks[sink.name] = _records(sink, rows) if sink.kind == TOPIC else rows
-            _check_mode(sink, graph.sinks[sink.name], spark)
+            with _named(sink.where):
+                _check_columns(sink, rows)
+                graph.sinks[sink.name] = _records(sink, rows) if sink.kind == TOPIC else rows
+                _check_mode(sink, graph.sinks[sink.name], spark)
     return graph
 
 
@@ -74,9 +78,19 @@ def _without_their_logs() -> Iterator[None]:
             logger.disabled = was_disabled
 
 
+@contextmanager
+def _named(where: str, hint: str | None = None) -> Iterator[None]:
+    """What Spark refuses inside is told in a line that begins with the place in the file."""
+    try:
+        yield
+    except PySparkException as error:
+        raise ConfigError(f"{where} {said(error)}", hint=hint) from None
+
+
 def _add(graph: Graph, part: Source | Step, rows: DataFrame) -> None:
     if part.watermark is not None:
-        rows = _watermarked(rows, part.watermark, part.where)
+        with _named(f"{part.where} watermark"):
+            rows = _watermarked(rows, part.watermark, part.where)
     rows.createOrReplaceTempView(part.name)
     graph.tables[part.name] = rows
 
@@ -90,11 +104,12 @@ def _read(graph: Graph, source: Source, spark: SparkSession) -> DataFrame:
     if source.schema is None:
         return records
     schema = _schema(source)
-    rows = parsing.parsed(records, schema)
-    stop = source.bad_rows == STOP and source.dead_letter is None
-    if source.dead_letter is not None:
-        graph.dead_letters[source.name] = parsing.bad_rows(rows, schema)
-    return parsing.good_rows(rows, schema, stop=stop, kafka=source.kafka_column)
+    with _named(f"{source.where} schema", "texts are STRING, and so are the keys of a MAP"):
+        rows = parsing.parsed(records, schema)
+        stop = source.bad_rows == STOP and source.dead_letter is None
+        if source.dead_letter is not None:
+            graph.dead_letters[source.name] = parsing.bad_rows(rows, schema)
+        return parsing.good_rows(rows, schema, stop=stop, kafka=source.kafka_column)
 
 
 def _schema(source: Source) -> StructType:
@@ -102,7 +117,7 @@ def _schema(source: Source) -> StructType:
         found = StructType.fromDDL(source.schema or "")
     except PySparkException as error:
         hint = 'write it as in CREATE TABLE: "id BIGINT NOT NULL, amount DOUBLE"'
-        raise ConfigError(f"{source.where} schema {_first_line(error)}", hint=hint) from None
+        raise ConfigError(f"{source.where} schema {said(error)}", hint=hint) from None
     if not isinstance(found, StructType):
         raise ConfigError(f"{source.where} schema has no columns")
     names = [name.lower() for name in found.fieldNames()]
@@ -111,6 +126,9 @@ def _schema(source: Source) -> StructType:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"{source.where} schema has two columns {name!r}")
+    if parsing.BAD in names:
+        hint = "karrow parses with one of that name"
+        raise ConfigError(f"{source.where} schema cannot have a column {parsing.BAD!r}", hint=hint)
     return found
 
 
@@ -136,9 +154,9 @@ def _selected(definition: Definition, step: Step, spark: SparkSession) -> DataFr
             name = (error.getMessageParameters() or {}).get("relationName", "").replace("`", "")
             what = missing_table(definition, step, name)
             raise ConfigError(f"{step.where} sql {what}") from None
-        raise ConfigError(f"{step.where} sql {_first_line(error)}") from None
+        raise ConfigError(f"{step.where} sql {said(error)}") from None
     except PySparkException as error:
-        raise ConfigError(f"{step.where} sql {_first_line(error)}") from None
+        raise ConfigError(f"{step.where} sql {said(error)}") from None
     if not made.columns:
         raise ConfigError(f"{step.where} sql gives no table", hint="it has to be a SELECT")
     return made
@@ -149,7 +167,7 @@ def _called(definition: Definition, step: Step, graph: Graph) -> DataFrame:
     try:
         made = function(*(graph.tables[name] for name in step.inputs))
     except Exception as error:  # whatever a user's function raises
-        what = f"{type(error).__name__}: {_first_line(error)}"
+        what = f"{type(error).__name__}: {said(error)}"
         raise ConfigError(f"{step.where} function raised {what}") from error
     if not isinstance(made, DataFrame):
         raise ConfigError(f"{step.where} function gave {made!r}, and no DataFrame")
@@ -203,10 +221,8 @@ def _check_mode(sink: Sink, rows: DataFrame, spark: SparkSession) -> None:
         return
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, sink.mode.capitalize())()
-    try:
+    with _named(f"{sink.where} mode {sink.mode}:"):
         checker.checkForStreaming(rows._jdf.queryExecution().analyzed(), mode)  # noqa: SLF001
-    except AnalysisException as error:
-        raise ConfigError(f"{sink.where} mode {sink.mode}: {_first_line(error)}") from None
 
 
 def _quoted(name: str) -> str:
@@ -218,10 +234,3 @@ def _no_column(name: str, rows: DataFrame) -> str:
     near = nearest(name, rows.columns)
     hint = f"did you mean {near!r}?" if near else f"the columns are {', '.join(rows.columns)}"
     return f"names no column {name!r}; {hint}"
-
-
-def _first_line(error: Exception) -> str:
-    """The first of its words; Spark's go on with its plan and the place in the text."""
-    told = error.getMessage() if isinstance(error, PySparkException) else None
-    lines = [line.strip() for line in str(told or error).splitlines()]
-    return next((line for line in lines if line), type(error).__name__)

@@ -50,10 +50,14 @@ class Setting:
         """Whether the value can be had here."""
         return self.variable is None or self.variable in os.environ
 
-    def __repr__(self) -> str:
-        """For plans and logs: never what is secret or comes from the environment."""
+    @property
+    def shown(self) -> str:
+        """The value for plans and logs: never what is secret or comes from the environment."""
         secret = self.variable is None and _SECRET.search(self.name)
-        return f"{self.name} = {_MASK if secret else self.raw}"
+        return _MASK if secret else self.raw
+
+    def __repr__(self) -> str:
+        return f"{self.name} = {self.shown}"
 
 
 class Table:

@@ -114,6 +114,26 @@ def test_addresses_and_whole_paths_stay(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("10 seconds", "10 seconds"),
+        ("10 s", "10 seconds"),
+        ("500ms", "500 milliseconds"),
+        (" 1 Minute  30S ", "1 minute 30 seconds"),
+        ("2 days", "2 days"),
+    ],
+)
+def test_times_are_in_the_words_of_spark(text: str, found: str) -> None:
+    values = changed("trigger", text)
+    values["sinks"]["raw"]["trigger"] = text
+    values["sources"]["orders"]["watermark"]["delay"] = text
+    read_so = read(values)
+    watermark = read_so.sources["orders"].watermark
+    assert watermark is not None
+    assert (read_so.trigger, read_so.sinks["raw"].trigger, watermark.delay) == (found,) * 3
+
+
+@pytest.mark.parametrize(
     ("path", "value", "message"),
     [
         ("schmea", "x", "o.toml has no key 'schmea'; the keys are"),
