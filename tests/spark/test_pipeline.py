@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 import karrow
 from karrow.errors import ConfigError
 from karrow.spark import Pipeline
-from karrow.spark.pipeline import PipelineFailed, graph, queries
+from karrow.spark.pipeline import PipelineFailed, graph, queries, session
 from tests.fix_kafka import NewKafka
 from tests.spark.committed import read_committed
 from tests.spark.pipelines import Shop, order
@@ -257,6 +257,32 @@ def test_settings_of_spark_that_are_elsewhere_are_not_shown(
     with pytest.raises(ConfigError, match="The value 'env:SHOP_SECRET' in the config") as caught:
         pipeline.check(spark)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.gate
+def test_plans_of_spark_show_no_secrets(spark: SparkSession, tmp_path: Path) -> None:
+    """Streams have their options there. What is hidden is up to the session that a query is of."""
+    kafka = {
+        "security.protocol": "SASL_SSL",
+        "sasl.jaas.config": "org.Plain required username='me' password='hunter2';",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": "-----BEGIN PRIVATE KEY-----hunter2",
+        "ssl.key.password": "hunter2",
+        "client.id": "hunter2",
+    }
+    pipeline = nowhere(tmp_path).pipeline(sources__orders__kafka=kafka)
+    sessions: Any = spark._jvm and spark._jvm.org.apache.spark.sql.classic.SparkSession
+    spark.conf.set(session.REDACTED, r"client\.id")
+    try:
+        with session.opened(pipeline.definition, spark) as own:
+            table = graph.build(pipeline.definition, own).tables["orders"]
+            sessions.setActiveSession(own._jsparkSession)
+            plan = table._jdf.queryExecution().toString()
+    finally:
+        sessions.setActiveSession(spark._jsparkSession)
+        spark.conf.unset(session.REDACTED)
+    assert "nowhere:1" in plan
+    assert "hunter2" not in plan
 
 
 @pytest.mark.parametrize("delay", ["10 s", "500 ms", "1 minute 30s"])

@@ -25,11 +25,16 @@ __all__ = ["opened", "said", "use_this_python"]
 
 PYTHON = "PYSPARK_PYTHON"
 LOCAL = "local[*]"
+# Spark shows the options of streams in plans, and hides those that are called so: passwords by a
+# setting of its own, by this one addresses (its default), logins and private keys in PEM.
+REDACTED = "spark.sql.redaction.options.regex"
+SECRETS = r"(?i)url|jaas|\.key$"
 # A pipeline has its own view, and more progress than Spark would keep between two looks at it.
 DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.sql.session.timeZone": "UTC",
+    REDACTED: SECRETS,
 }
 
 
@@ -135,7 +140,9 @@ def _stderr_into(log: Path | None) -> Iterator[None]:
 
 def _beside(spark: SparkSession, settings: Sequence[Setting]) -> SparkSession:
     own = spark.newSession()
-    for key, value in DEFAULTS.items():
+    # Whoever has started Spark may have secrets of other names.
+    hidden = f"(?:{spark.conf.get(REDACTED)})|{SECRETS}"
+    for key, value in {**DEFAULTS, REDACTED: hidden}.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, value)
     for setting in settings:

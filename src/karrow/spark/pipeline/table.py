@@ -155,7 +155,8 @@ class Table:
             elif isinstance(value, Scalar):
                 yield path + name, value
             else:
-                raise self.error(key, f"{path}{name} has to be a plain value, not {value!r}")
+                kind = type(value).__name__  # the value itself may be a secret
+                raise self.error(key, f"{path}{name} has to be a plain value, not a {kind}")
 
     def table(self, key: str) -> Table:
         """A table inside."""

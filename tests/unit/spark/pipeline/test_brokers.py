@@ -166,10 +166,16 @@ def test_settings_of_spark_that_are_not_set_here_are_left_out(
     )
     conf: dict[str, str] = {}
     own = SimpleNamespace(conf=SimpleNamespace(isModifiable=lambda _: True, set=conf.__setitem__))
-    spark: Any = SimpleNamespace(newSession=lambda: own)
+    given = SimpleNamespace(get={session.REDACTED: "pin"}.__getitem__)
+    spark: Any = SimpleNamespace(newSession=lambda: own, conf=given)
     with session.opened(definition, spark):
         pass
-    assert conf == {**session.DEFAULTS, "spark.sql.shuffle.partitions": "3"}
+    hidden = f"(?:pin)|{session.SECRETS}"
+    assert conf == {
+        **session.DEFAULTS,
+        session.REDACTED: hidden,
+        "spark.sql.shuffle.partitions": "3",
+    }
     assert "env:SHOP_SECRET is not set here" in unchecked(definition, asked=True)[0]
     with pytest.raises(ConfigError, match="has no SHOP_SECRET"):
         check_environment(definition)

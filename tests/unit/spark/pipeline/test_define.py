@@ -346,6 +346,12 @@ def test_secrets_are_not_shown(name: str) -> None:
     assert f"kafka.{name} = ***" in repr(found)
 
 
+def test_secrets_are_not_shown_where_they_are_no_texts() -> None:
+    with pytest.raises(ConfigError, match=r"sasl.password has to be .* not a list") as caught:
+        read(changed("kafka", {"sasl.password": ["hunter2"]}))
+    assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "name",
     ["spark.hadoop.fs.azure.account.key.me.dfs.core.windows.net", "spark.hadoop.fs.s3a.secret.key"],
