@@ -56,7 +56,7 @@ def test_every_partition_has_a_handler(broker: Broker, notes: Notes, kind: type[
     with group_of(broker, kind, notes) as group:
         until(lambda: len(notes.values()) == 40)
         assert group.assignments == tuple((TOPIC, number) for number in range(4))
-        assert [worker.records for worker in group.workers] == [10] * 4
+        until(lambda: [worker.records for worker in group.workers] == [10] * 4)
     assert sorted(notes.of("setup")) == sorted(notes.of("teardown")) == [0, 1, 2, 3]
     for partition in range(4):
         mine = [value for number, value in notes.of("record") if number == partition]
