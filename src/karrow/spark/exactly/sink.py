@@ -282,7 +282,8 @@ def _slots(context: SparkContext, wanted: int) -> int:
     """How many tasks can run at once; waits a little for executors that have not come yet."""
     inner = context._jsc.sc()  # noqa: SLF001 - Spark itself refuses barriers by this number
     profile = inner.resourceProfileManager().defaultResourceProfile()
-    deadline = time.monotonic() + SLOTS_WAIT
+    # A local Spark has all it will ever have.
+    deadline = time.monotonic() + (0 if inner.isLocal() else SLOTS_WAIT)
     while True:
         found = int(inner.maxNumConcurrentTasks(profile))
         if found >= wanted or time.monotonic() >= deadline:
