@@ -143,18 +143,24 @@ def test_another_event_loop_is_refused(broker: Broker, group: str | None) -> Non
         loop.close()
 
 
-def test_consumer_whose_event_loop_has_ended_is_dead(broker: Broker) -> None:
+def test_consumer_whose_event_loop_has_ended_is_dead(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(broker, range(3), 1)
-    consumer = karrow.AsyncConsumer(broker.bootstrap, TOPIC, **QUICK)
+    ended = asyncio.new_event_loop()
+    ended.close()
 
-    async def read_and_close() -> None:
-        assert await consumer.poll(TIMEOUT)
-        assert consumer.health().state is HealthState.OK
-        await consumer.close()
+    async def main() -> None:
+        async with karrow.AsyncConsumer(broker.bootstrap, TOPIC, **QUICK) as consumer:
+            assert await consumer.poll(TIMEOUT)
+            assert consumer.health().state is HealthState.OK
+            with monkeypatch.context() as patch:
+                patch.setattr(consumer.engine, "_loop", ended)
+                health = consumer.health()
+            assert health.state is HealthState.DEAD
+            assert health.reason == "the consumer's event loop has ended"
 
-    asyncio.run(read_and_close())
-    assert consumer.health().state is HealthState.DEAD
-    assert consumer.engine.is_orphaned
+    asyncio.run(main())
 
 
 def test_closed_consumer_gives_nothing_more_however_often_it_is_asked(broker: Broker) -> None:
