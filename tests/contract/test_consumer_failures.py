@@ -226,7 +226,7 @@ def test_all_brokers_end_and_come_back(kafka_three: KafkaCluster) -> None:
         poll_until(consumer, lambda: consumer.health().state is HealthState.DEGRADED)
         used = time.process_time()
         assert consumer.poll(2.0) == []
-        assert time.process_time() - used < 0.5
+        assert time.process_time() - used < 0.1  # it takes 0.02
         kafka_three.heal()
         fill(kafka_three.bootstrap(), topic, range(10, 20), 2)
         assert places(take(consumer, 20)) == everything(20, 2, 10)

@@ -346,8 +346,8 @@ def test_a_consumer_without_brokers_costs_no_time(broker: Broker, kind: str) -> 
             broker.kill_node(node)
         consumer.poll(0.5)
         used = time.process_time()
-        assert consumer.poll(1.5) == []
-        assert time.process_time() - used < 0.5
+        assert consumer.poll(2.0) == []
+        assert time.process_time() - used < 0.1  # it takes 0.02
         assert consumer.health().state is HealthState.DEGRADED
         for node in range(1, NODES + 1):
             broker.start_node(node)
@@ -357,7 +357,7 @@ def test_a_consumer_without_brokers_costs_no_time(broker: Broker, kind: str) -> 
 
 
 def test_many_partitions_and_nothing_to_do_cost_no_time() -> None:
-    """Idle CPU near zero with many partitions."""
+    """Idle CPU near zero with many partitions; the broker's part counts too, it runs in here."""
     with Broker(brokers=1) as broker:
         broker.create_topic(TOPIC, 500)
         with karrow.Consumer(broker.bootstrap, TOPIC, **{**QUICK, "max_wait": 0.5}) as consumer:
@@ -365,8 +365,8 @@ def test_many_partitions_and_nothing_to_do_cost_no_time() -> None:
             until(lambda: len(consumer.assignment) == 500 and consumer.health().is_ok)
             consumer.poll(0.5)
             used = time.process_time()
-            assert consumer.poll(1.0) == []
-            assert time.process_time() - used < 0.5
+            assert consumer.poll(2.0) == []
+            assert time.process_time() - used < 0.3  # it takes 0.1 for four empty answers of 500
 
 
 @pytest.mark.parametrize("api", ["OffsetFetch", "ListOffsets", "Fetch", "Metadata"])
