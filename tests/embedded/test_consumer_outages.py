@@ -369,6 +369,42 @@ def test_many_partitions_and_nothing_to_do_cost_no_time() -> None:
             assert time.process_time() - used < 0.3  # it takes 0.1 for four empty answers of 500
 
 
+def test_health_is_told_by_itself_and_since_is_when_its_state_began(broker: Broker) -> None:
+    """Nobody has to ask: each change of the state is an event, another reason is none."""
+    told: list[events.Event] = []
+
+    def listen(event: events.Event) -> None:
+        if event.name == "consumer.health" and event.fields["client_id"] == "watched":
+            told.append(event)
+
+    def until_told(state: str) -> None:
+        until(lambda: told and told[-1].fields["state"] == state)
+
+    def stand_still(partition: int) -> None:
+        broker.fail("Fetch", "KAFKA_STORAGE_ERROR", topic=TOPIC, partition=partition, times=10_000)
+
+    with events.subscribe(listen), reader(broker, client_id="watched") as consumer:
+        assert consumer.poll(0.1) == []
+        until_told("ok")
+        healthy = consumer.health()
+        began = time.time()
+        stand_still(1)
+        until_told("degraded")
+        assert f"{TOPIC}-1 stands still" in told[-1].fields["reason"]
+        known, ended = len(told), time.time()
+        degraded = consumer.health()
+        assert degraded.state is HealthState.DEGRADED
+        assert healthy.since <= began <= degraded.since <= ended
+        stand_still(0)
+        again = until(lambda: (now := consumer.health()).reason != degraded.reason and now)
+        assert (again.state, again.since) == (degraded.state, degraded.since)
+        assert f"{TOPIC}-0 stands still" in again.reason
+        assert len(told) == known
+        broker.clear_faults()
+        until_told("ok")
+        assert consumer.health().since > ended
+
+
 @pytest.mark.parametrize("api", ["OffsetFetch", "ListOffsets", "Fetch", "Metadata"])
 def test_lost_and_refused_answers_are_asked_for_again(
     broker: Broker, kind: dict[str, Any], api: str
