@@ -81,6 +81,7 @@ def test_a_record_beyond_every_limit_is_read(newest_kafka: AnyKafka) -> None:
 
 @every_way
 def test_aborted_transactions_are_left_out_and_passed(any_kafka: AnyKafka, way: Way) -> None:
+    """With read_committed, that is: by default they are read like all others."""
     topic = any_kafka.create_topic()
     name = f"{way.__name__}-{topic}"
     with karrow.Producer(any_kafka.bootstrap, transactional_id=name) as producer:
@@ -103,14 +104,19 @@ def test_aborted_transactions_are_left_out_and_passed(any_kafka: AnyKafka, way: 
         assert consumer.poll(0.5) == []
         assert consumer.position((topic, 0)) == 24
         assert consumer.lag() == {(topic, 0): 0}
+    with karrow.Consumer(any_kafka.bootstrap, topic, **QUICK) as consumer:
+        values = [value for _, value in way(consumer, 20)]
+        assert values == [b"%d-%d" % (number, item) for number in range(4) for item in range(5)]
 
 
 def test_an_open_transaction_holds_back_what_follows(any_kafka: AnyKafka) -> None:
+    """With read_committed, that is: by default nothing is held back."""
     topic = any_kafka.create_topic()
     options: dict[str, Any] = {**QUICK, "isolation": "read_committed"}
     with (
         karrow.Producer(any_kafka.bootstrap, transactional_id=f"open-{topic}") as producer,
         karrow.Consumer(any_kafka.bootstrap, topic, **options) as consumer,
+        karrow.Consumer(any_kafka.bootstrap, topic, **QUICK) as hasty,
         karrow.Client(any_kafka.bootstrap) as client,
     ):
         client.produce(topic, [b"before"], partition=0)
@@ -119,6 +125,8 @@ def test_an_open_transaction_holds_back_what_follows(any_kafka: AnyKafka) -> Non
         client.produce(topic, [b"after"], partition=0)
         assert [value for _, value in as_lists(consumer, 1)] == [b"before"]
         assert consumer.poll(0.3) == []
+        expected = [b"before", b"inside", b"after"]
+        assert [value for _, value in as_lists(hasty, 3)] == expected
         producer.commit_transaction()
         assert [value for _, value in as_lists(consumer, 2)] == [b"inside", b"after"]
 
