@@ -116,6 +116,15 @@ def test_batches_are_arrow_and_of_one_partition(any_kafka: AnyKafka) -> None:
     assert {row["value"] for row in rows} == {b"%d-%d" % place for place in everything(30)}
 
 
+def test_batches_end_with_the_record_that_reaches_max_bytes(any_kafka: AnyKafka) -> None:
+    topic = filled(any_kafka, 10)  # values of three bytes
+    with consumer(any_kafka, topic) as reader:
+        found = list(reader.batches(max_bytes=10, timeout=1.0))
+    assert max(batch.num_rows for batch in found) == 4
+    rows = pa.Table.from_batches(found).to_pylist()
+    assert sorted((row["partition"], row["offset"]) for row in rows) == everything(10)
+
+
 def test_batches_have_only_the_columns_that_were_asked_for(any_kafka: AnyKafka) -> None:
     topic = filled(any_kafka, 3, 1)
     with consumer(any_kafka, topic) as reader:
@@ -152,7 +161,10 @@ def test_the_asynchronous_twin_reads_the_same(any_kafka: AnyKafka) -> None:
                 iterated.append(record)
                 if len(iterated) == 3:
                     break
-            rows = [row async for batch in reader.batches(timeout=1.0) for row in batch.to_pylist()]
+            # Of the five that are left, at least three are of one partition.
+            batches = [batch async for batch in reader.batches(max_bytes=4, timeout=1.0)]
+        assert max(batch.num_rows for batch in batches) == 2
+        rows = pa.Table.from_batches(batches).to_pylist()
         seen = places([*polled, *iterated]) + [(row["partition"], row["offset"]) for row in rows]
         assert sorted(seen) == everything(5)
 
@@ -171,7 +183,7 @@ def test_records_that_come_later_wake_a_poll(any_kafka: AnyKafka) -> None:
 # Places.
 
 
-def test_start_may_be_any_place(every_kafka: AnyKafka) -> None:
+def test_start_and_seeks_may_be_any_place(every_kafka: AnyKafka) -> None:
     topic = every_kafka.create_topic()
     old = datetime.now(UTC) - timedelta(hours=3)
     idempotent = every_kafka.number >= (0, 11)
@@ -186,10 +198,17 @@ def test_start_may_be_any_place(every_kafka: AnyKafka) -> None:
         (old + timedelta(hours=2)).isoformat(): b"2",
         "-1h": b"2",
         "-30 minutes": b"3",
+        timedelta(hours=1): b"2",
+        karrow.Offset.at_timestamp_ms(round(old.timestamp() * 1000) + 3_600_000): b"1",
     }
     for start, value in expected.items():
         with consumer(every_kafka, topic, start=start) as reader:
             assert reader.poll(TIMEOUT)[0].value == value, start
+    with consumer(every_kafka, topic) as reader:
+        take(reader, 4)
+        for place, value in expected.items():
+            reader.seek((topic, 0), place)
+            assert reader.poll(TIMEOUT)[0].value == value, place
 
 
 def test_latest_is_the_default_and_what_comes_is_read(any_kafka: AnyKafka) -> None:
