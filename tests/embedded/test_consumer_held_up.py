@@ -11,7 +11,7 @@ import pytest
 import karrow
 from karrow import errors
 from karrow.broker.threaded import Broker
-from tests.embedded.consuming import GROUP, QUICK, TOPIC, fill, places, poll_until, take
+from tests.embedded.consuming import GROUP, KINDS, QUICK, TOPIC, fill, places, poll_until, take
 
 OTHER = "other"
 # A buffer that some records of 1,000 bytes fill, and more of them than fit.
@@ -44,6 +44,25 @@ def full_of(broker: Broker, **options: object) -> karrow.Consumer:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return consumer
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_slow_commit_holds_up_no_heartbeat(kind: str) -> None:
+    """A broker handles one request of a connection at a time, and sessions end meanwhile."""
+    with Broker(heartbeat_interval=0.1) as broker:
+        broker.create_topic(TOPIC, 2)
+        fill(broker, range(5))
+        options = {**QUICK, **KINDS[kind], "request_timeout": 5.0, "auto_commit": False}
+        with karrow.Consumer(broker.bootstrap, TOPIC, group=GROUP, **options) as consumer:
+            take(consumer, 10)
+            slow = broker.delay("OffsetCommit", 1.5)
+            stored = consumer.commit_nowait()
+            poll_until(consumer, lambda: slow.met)
+            broker.clear_requests()
+            poll_until(consumer, stored.done)
+            beats = [one for one in broker.requests if one.api.endswith("Heartbeat")]
+            assert len(beats) >= 5
+            stored.result(0)
 
 
 @pytest.mark.parametrize("group", [None, GROUP])

@@ -95,14 +95,14 @@ class Cluster:
 
     # ---- routing
 
-    async def connection(self, to: Node) -> Connection:
-        """An open connection to the broker that a selector names."""
+    async def connection(self, to: Node, purpose: str | None = None) -> Connection:
+        """An open connection to the broker that a selector names, its usual one or a special one."""
         if to.kind == "any":
             return await self.any_connection()
         self._check()
         broker = await self.broker(to)
-        purpose = COORDINATOR if to.kind in COORDINATORS else GENERAL
-        return await self._open(self._link(broker, purpose))
+        usual = COORDINATOR if to.kind in COORDINATORS else GENERAL
+        return await self._open(self._link(broker, purpose or usual))
 
     @contextlib.asynccontextmanager
     async def alone(self, to: Node) -> AsyncIterator[Connection]:

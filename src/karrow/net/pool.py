@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 GENERAL = "general"
 COORDINATOR = "coordinator"
+# Heartbeats, which must not be late because a commit in front of them takes its time.
+HEARTBEATS = "heartbeats"
 # Requests that a broker may hold for long (fetches, joins); it reads nothing else meanwhile.
 WAITING = "waiting"
 # Produce requests, which are large: nothing else waits behind them.

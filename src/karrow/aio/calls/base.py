@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from karrow.errors import KarrowError, LocalProtocolError, PartialError, RequestTimeout
+from karrow.net.pool import HEARTBEATS
 from karrow.net.retry import Classifier, is_transient, retry_pause
 from karrow.types import BrokerInfo, Node, TopicPartition
 
@@ -33,6 +34,12 @@ K = TypeVar("K", bound=Hashable)
 
 # Requests that the broker may hold back; whatever else is on their connection waits with them.
 HELD_BY_BROKER = frozenset({"Fetch", "JoinGroup", "SyncGroup", "ShareFetch"})
+# Requests with a connection of their own to a broker, on which nothing else travels.
+SPECIAL = {
+    "Heartbeat": HEARTBEATS,
+    "ConsumerGroupHeartbeat": HEARTBEATS,
+    "ShareGroupHeartbeat": HEARTBEATS,
+}
 NO_IDS = 99
 
 
@@ -81,7 +88,7 @@ class Calls:
             if request.name in HELD_BY_BROKER:
                 async with self._cluster.alone(request.to) as way:
                     return await self._ask(request, way)
-            way = await self._cluster.connection(request.to)
+            way = await self._cluster.connection(request.to, SPECIAL.get(request.name))
             return await self._ask(request, way)
         except KarrowError as error:
             self._cluster.learn(error, request.to, None if way is None else way.peer.broker_id)

@@ -3,9 +3,8 @@
 Rules:
 - Each of them is sent once; whether and when it is sent again is up to the membership. After a
   failure that may mean so, the coordinator is looked for again with the next one.
-- Joins and syncs of classic groups are held by the broker and travel alone. Heartbeats have the
-  coordinator's connection, on which nothing is held, so they are never late because of something
-  else.
+- Joins and syncs of classic groups are held by the broker and travel alone. Heartbeats have a
+  connection of their own: behind a commit that waits for replicas they would be late.
 - A join may take as long as the group has for it, and a little more; ``request_timeout`` would cut
   it off in every rebalance that takes its time.
 """
