@@ -96,7 +96,7 @@ class Cluster:
     # ---- routing
 
     async def connection(self, to: Node, purpose: str | None = None) -> Connection:
-        """An open connection to the broker that a selector names, its usual one or a special one."""
+        """An open connection to the broker that a selector names, the usual or a special one."""
         if to.kind == "any":
             return await self.any_connection()
         self._check()
