@@ -462,7 +462,8 @@ BENCHMARK = Benchmark(
     about=(
         f"Records of about 100 bytes out of four partitions of one Kafka {NEWEST} on this machine, "
         "its log in memory, every value looked at but those in Arrow batches. The rate is records "
-        "a second from the beginning to the last of four million; in the block about CPU, records "
+        "a second from the beginning to the last of four million (of a hundred thousand with "
+        "kafka-python and aiokafka, which need seconds for those); in the block about CPU, records "
         "in a second of the client's processor time; in the block about one record, records a "
         "second from a bare socket through the broker into the client, one at a time, by the "
         "median. The limit is the same fetches on a bare socket, read and left as they are. Memory "
