@@ -93,6 +93,26 @@ def test_a_coordinator_that_is_not_ready_is_waited_for(
     assert members_of(broker) == 0
 
 
+def test_a_coordinator_that_does_not_know_the_topic_yet_is_asked_again(
+    broker: Broker, kind: dict[str, Any]
+) -> None:
+    """Row 8: its metadata may be older than ours, which is no concern of callers."""
+    fill(broker, range(5))
+    unknown = "UNKNOWN_TOPIC_OR_PARTITION"
+    faults = [
+        broker.fail("OffsetFetch", unknown),
+        broker.fail("OffsetCommit", unknown, topic=TOPIC, partition=0),
+        broker.fail("OffsetCommit", unknown, topic=TOPIC, partition=1),
+    ]
+    notes = Notes()
+    with reader(broker, kind, auto_commit=False, **notes.options) as consumer:
+        assert places(take(consumer, 10)) == everything(5)
+        consumer.commit()
+        assert stored(broker) == {0: 5, 1: 5}
+        assert notes.kinds() == ["assigned"]
+    assert [fault.met for fault in faults] == [1, 1, 1]
+
+
 def test_a_coordinator_that_dies_costs_nothing(broker: Broker, kind: dict[str, Any]) -> None:
     """Row 8: another node takes its place; whoever is a member stays one."""
     notes = Notes()

@@ -60,6 +60,7 @@ def offset_commit(call: Call, body: OffsetCommitRequest) -> OffsetCommitResponse
 
 def _place(call: Call, topic: OffsetCommitRequest.OffsetCommitRequestTopic, item: Item) -> Place:
     name = call.cluster.topic_by_id(topic.topic_id).name if by_id(call) else topic.name
+    call.check_fault(name, item.partition_index)
     call.cluster.partition(name, item.partition_index)
     return name, item.partition_index
 
