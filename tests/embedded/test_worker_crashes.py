@@ -157,6 +157,33 @@ def test_health_tells_of_a_crash_until_there_is_progress(broker: Broker, notes: 
         until(lambda: group.health().state is HealthState.OK)
 
 
+def test_health_tells_since_when_though_nobody_asked(broker: Broker, notes: Notes) -> None:
+    class Failing(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            self.notes.add("crash", 1)
+            if len(self.notes.of("crash")) == 1:
+                raise ValueError("now")
+            time.sleep(1.5)
+            raise ValueError("again")
+
+    put(broker, [1])
+    group = group_of(broker, Failing, notes, max_restarts=1)
+    group.start()
+    until(lambda: len(notes.of("crash")) == 2)
+    time.sleep(1.2)
+    asked = time.time()
+    degraded = group.health()
+    assert degraded.state is HealthState.DEGRADED
+    assert degraded.since < asked
+    with pytest.raises(GroupEnded):
+        group.wait(10)
+    ended = time.time()
+    time.sleep(0.1)
+    dead = group.health()
+    assert dead.state is HealthState.DEAD
+    assert asked < dead.since < ended
+
+
 class Unexpected(BaseException):
     """What only a few things raise, such as ``pytest.fail``."""
 

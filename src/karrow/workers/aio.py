@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 from karrow import events
 from karrow.aio.client import AsyncClient
 from karrow.aio.consumer import AsyncConsumer
+from karrow.aio.consuming.health import INTERVAL
 from karrow.config import ClientConfig, ConsumerConfig, WorkerConfig
 from karrow.errors import ConfigError, RequestTimeout, StateError
 from karrow.net.sharing import cancelled
@@ -219,6 +220,7 @@ class AsyncWorkerGroup:
         duties = [
             asyncio.create_task(self._read(), name="karrow feed"),
             asyncio.create_task(self._crew.storing.repeat(), name="karrow commits of workers"),
+            asyncio.create_task(self._watch(), name="karrow watchdog of workers"),
             asyncio.create_task(self._is_asked.wait(), name="karrow end of workers"),
         ]
         try:
@@ -232,6 +234,12 @@ class AsyncWorkerGroup:
     async def _read(self) -> None:
         await self._begin()
         await self._crew.feed.repeat()
+
+    async def _watch(self) -> None:
+        """Look every second: ``since`` is when something began, not when somebody asked."""
+        while True:
+            self.health()
+            await asyncio.sleep(INTERVAL)
 
     async def _begin(self) -> None:
         if self._partitions:
@@ -254,6 +262,7 @@ class AsyncWorkerGroup:
         ending = self.ending = self._reason or Ending(EndReason.STOPPED)
         if not ending.is_orderly:
             _log.error("%s: the workers have ended: %s", self.group_name, ending)
+        self.health()
         events.emit(
             "worker.end",
             {"count": 1},
