@@ -21,7 +21,9 @@ GROUP = "group"
 PARTITIONS = 4
 SECONDS = 120.0
 WARM_UP = 30.0
-# What allocators may keep; a leak of one record in a hundred would be more.
+VALUE = b"x" * 4000
+# What allocators may keep: between the two times that are compared about ten times as much is sent,
+# so that a leak of one record in ten is more.
 SLACK_BYTES = 25 * 1024 * 1024
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -70,14 +72,14 @@ def test_memory_is_flat_while_groups_change(kind: str) -> None:
     sent = [0]
     with Broker(heartbeat_interval=0.1) as broker, karrow.Admin(broker.bootstrap) as admin:
         # Or the broker, which is in the same process, would grow.
-        limits = {"retention.bytes": str(4 << 20), "segment.bytes": str(1 << 20)}
+        limits = {"retention.bytes": str(16 << 20), "segment.bytes": str(1 << 20)}
         admin.create_topic(TOPIC, partitions=PARTITIONS, config=limits)
 
         def write() -> None:
             with karrow.Producer(broker.bootstrap) as producer:
                 while not stop.wait(0.01):
                     for _ in range(20):
-                        producer.send(TOPIC, b"x" * 500)
+                        producer.send(TOPIC, VALUE)
                     sent[0] += 20
 
         writer = threading.Thread(target=write, daemon=True)
