@@ -36,6 +36,12 @@ def test_options_of_consumers_are_options_of_workers() -> None:
         WorkerConfig(max_restarts=-1)
 
 
+def test_defaults_are_those_that_the_documentation_names() -> None:
+    made = WorkerConfig()
+    assert (made.shutdown, made.max_restarts, made.max_seconds) == (5.0, 3, 5.0)
+    assert (made.commit_interval, made.commit_threshold) == (5.0, 100)
+
+
 def test_from_the_environment() -> None:
     made = WorkerConfig.from_env({"KARROW_GROUP": "g", "KARROW_COMMIT_THRESHOLD": "7"})
     assert (made.group, made.commit_threshold) == ("g", 7)

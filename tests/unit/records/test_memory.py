@@ -41,10 +41,13 @@ def test_decoding_leaves_other_threads_running() -> None:
     thread = threading.Thread(target=count)
     thread.start()
     try:
-        before = steps
+        taken = []
         for _ in range(10):
+            before = steps
             records.decode(big)
-        assert steps - before > 10
+            taken.append(steps - before)
+        # One or two between the calls would be there with the GIL held as well.
+        assert max(taken) > 20
     finally:
         stop.set()
         thread.join()
