@@ -586,6 +586,35 @@ def test_offsets_of_a_topic_are_not_stored_for_another_one_of_its_name(broker: B
         assert stored(broker) == {0: None, 1: None}
 
 
+@pytest.mark.parametrize("versions", [{}, {"OffsetCommit": 9}], ids=["by id", "by name"])
+def test_a_commit_that_waits_for_its_topic_does_not_go_to_the_next_one_of_its_name(
+    broker: Broker, versions: dict[str, int]
+) -> None:
+    """Row 22: it is tried again while the topic is gone, and then there is another one."""
+    fill(broker, range(5))
+    with reader(broker, group=GROUP, auto_commit=False, api_versions=versions) as consumer:
+        consumer.assign([(TOPIC, 0)])
+        take(consumer, 5)
+        consumer.pause((TOPIC, 0))  # so that nobody else finds out
+        with karrow.Admin(broker.bootstrap) as admin:
+            admin.delete_topic(TOPIC)
+        failed: list[errors.KarrowError] = []
+
+        def commit() -> None:
+            with pytest.raises(errors.CommitFailed) as caught:
+                consumer.commit()
+            failed.append(caught.value)
+
+        waiting = threading.Thread(target=commit)
+        waiting.start()
+        time.sleep(0.5)  # some attempts that find no topic at all
+        assert waiting.is_alive()
+        broker.create_topic(TOPIC, 2, NODES)
+        waiting.join(TIMEOUT)
+        assert "made again" in str(failed[0])
+        assert stored(broker) == {0: None, 1: None}
+
+
 @pytest.mark.parametrize("way", ["alone", *KINDS])
 def test_topic_that_is_missing_for_a_moment_keeps_its_position(broker: Broker, way: str) -> None:
     """Row 23: metadata is not everywhere at once."""

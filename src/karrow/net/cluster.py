@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 # Metadata versions: before 1 an empty list means all topics; before 4 asking creates a topic.
 FIRST_WITH_NULL_FOR_ALL = 1
 FIRST_WITH_CREATE_FLAG = 4
+# What a coordinator says of a topic that it does not know, or not by that id.
+UNKNOWN_TOPICS = (UnknownTopicOrPartition, UnknownTopicId, InconsistentTopicId)
 # Selectors of coordinators, and what these coordinate.
 COORDINATORS: dict[str, CoordinatorKind] = {
     "coordinator": "group",
@@ -233,7 +235,7 @@ class Cluster:
             self._doubt_leader(*to.partition, broker_id)
         elif to.kind == "controller" and is_stale:
             self.cache.updated_at = None
-        elif to.kind in COORDINATORS and isinstance(error, (UnknownTopicId, InconsistentTopicId)):
+        elif to.kind in COORDINATORS and isinstance(error, UNKNOWN_TOPICS):
             self.cache.forget(str(error.context.get("topic")))
         elif to.kind in COORDINATORS and (is_stale or isinstance(error, StaleCoordinator)):
             self.coordinators.forget(COORDINATORS[to.kind], str(to.key[0]))

@@ -10,15 +10,19 @@ from karrow.aio.calls.base import Reply, Request
 from karrow.aio.calls.offsets import Key, OffsetCalls
 from karrow.aio.calls.stored import Stored, StoredCalls
 from karrow.errors import (
+    CommitFailed,
     ConfigError,
     KarrowError,
     RemoteProtocolError,
+    UnknownTopicOrPartition,
     error_for,
 )
 from karrow.net.retry import is_commit_retriable
 from karrow.types import CommittedOffset, Node, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from karrow.aio.calls.stored import Topics
     from karrow.net.connection import Connection
 
@@ -55,6 +59,7 @@ class CommitCalls(OffsetCalls, StoredCalls):
         """
         name = self._group(group)
         wanted = {TopicPartition(*key): committable(value) for key, value in offsets.items()}
+        read = self._topics_read()
 
         def body(version: int, connection: Connection) -> dict[str, Any]:
             require = connection.versions.require
@@ -64,6 +69,8 @@ class CommitCalls(OffsetCalls, StoredCalls):
                 require("OffsetCommit", version, "an instance id", FIRST_WITH_INSTANCE)
             if retention is not None:
                 require("OffsetCommit", version, "a retention time", *RETENTION)
+            for topic in read.keys() & {key.topic for key in left}:
+                self._require_same(topic, read[topic])
             return {
                 "group_id": name,
                 "generation_id_or_member_epoch": generation,
@@ -78,6 +85,8 @@ class CommitCalls(OffsetCalls, StoredCalls):
         async def ask(keys: list[TopicPartition]) -> dict[TopicPartition, KarrowError | None]:
             left.clear()
             left.update((key, wanted[key]) for key in keys)
+            for topic in read.keys() & {key.topic for key in keys}:
+                await self._cluster.topic(topic)  # which asks about one that was not there
             request = Request(
                 "OffsetCommit",
                 Node.coordinator(name),
@@ -94,6 +103,26 @@ class CommitCalls(OffsetCalls, StoredCalls):
         await self._call_many(
             wanted, ask, "commit_offsets", retries=retries, retryable=is_commit_retriable
         )
+
+    def _topics_read(self) -> dict[str, UUID]:
+        """The ids of topics that offsets were read from, as of now; a client has read none."""
+        return {}
+
+    def _require_same(self, topic: str, read: UUID) -> None:
+        """Refuse a topic that was deleted and made again since it was read (KIP-516).
+
+        Asked at each attempt: a commit that waits for its topic would go to the next one of its
+        name. Brokers that take no ids leave the moment between this and the answer.
+        """
+        found = self._cluster.cache.topic_id(topic)
+        if found is None:
+            raise UnknownTopicOrPartition(api="OffsetCommit", topic=topic)
+        if found != read:
+            raise CommitFailed(
+                "the topic was deleted and made again: its offsets are others",
+                group=self.default_group,
+                topic=topic,
+            )
 
     def _committed_topics(
         self, offsets: Mapping[TopicPartition, CommittedOffset], version: int

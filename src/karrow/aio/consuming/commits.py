@@ -178,16 +178,9 @@ class Commits(CommitCalls):
             made += 1
             await asyncio.sleep(pause)
 
-    def _topic_id(self, topic: str) -> UUID:
-        """The id of a topic, if it is the one that is read."""
-        found = super()._topic_id(topic)
-        if (self._engine.fetcher.topic_ids.get(topic) or found) != found:
-            raise CommitFailed(
-                "the topic was deleted and made again: its offsets are others",
-                group=self._config.group,
-                topic=topic,
-            )
-        return found
+    def _topics_read(self) -> dict[str, UUID]:
+        known = self._engine.fetcher.topic_ids.items()
+        return {topic: found for topic, found in known if found is not None}
 
     def _refused(self, why: KarrowError, member: GroupMetadata) -> bool:
         """Tell the membership; True if the group is about to settle."""
