@@ -52,6 +52,11 @@ def on_cluster(case: Case, cluster: Standalone, orders: str, **settings: str) ->
     return case.driver(orders, master=cluster.master, settings=chosen)
 
 
+def was_repeated(driver: Driver, batch: int = 1) -> bool:
+    """Whether the driver has told that an attempt at a batch failed and another one begins."""
+    return re.search(rf"^sink\.retry {batch} ", driver.log(), re.MULTILINE) is not None
+
+
 @BOTH
 @pytest.mark.parametrize("point", ["task-begun", "task-done"])
 def test_executor_is_killed_before_or_after_its_tasks_have_written(
@@ -63,6 +68,7 @@ def test_executor_is_killed_before_or_after_its_tasks_have_written(
         os.kill(cluster.executors()[0], signal.SIGKILL)
         hold.unlink()
         driver.succeeded()
+        assert was_repeated(driver)
     assert case.found() == case.wanted()
 
 
@@ -80,7 +86,10 @@ def test_task_whose_executor_is_lost_writes_on_and_is_fenced(
         wait_for(lambda: set(cluster.executors()) - before, "no new executors")
         hold.unlink()
         driver.succeeded()
+        assert was_repeated(driver)
     assert case.found() == case.wanted()
+    # What the lost tasks wrote is there, and nobody sees it.
+    assert case.offsets() > len(case.wanted()) + 3 * case.partitions
 
 
 @BOTH
@@ -98,6 +107,7 @@ def test_executor_that_stood_still_is_too_late(case: Case, cluster: Standalone) 
         try:
             hold.unlink()
             driver.succeeded()
+            assert was_repeated(driver)
         finally:
             os.kill(still, signal.SIGCONT)
     assert case.found() == case.wanted()

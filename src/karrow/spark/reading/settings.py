@@ -113,11 +113,13 @@ class Settings:
     def for_batch(cls, options: Mapping[str, str]) -> Settings:
         """Of ``spark.read``."""
         _check(options)
-        for name in _STREAM_ONLY:
-            if text(options, name) is not None:
-                _log.warning("%s has no effect in a batch query", name)
         found = cls._parse(options, Place.parse(options, "starting", "earliest"))
         _check_batch(found)
+        # A batch commits nothing, yet it may begin at what the group has committed.
+        used = {"commitGroup"} if found.start.kind == "group" else set()
+        for name in _STREAM_ONLY:
+            if text(options, name) is not None and name not in used:
+                _log.warning("%s has no effect in a batch query", name)
         return found
 
     @classmethod

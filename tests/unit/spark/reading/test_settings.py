@@ -198,3 +198,12 @@ def test_what_has_no_effect_is_said(caplog: pytest.LogCaptureFixture) -> None:
         batch(maxOffsetsPerTrigger="5", groupIdPrefix="mine")
     assert "maxOffsetsPerTrigger has no effect in a batch query" in caplog.text
     assert "groupIdPrefix has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(("start", "has_effect"), [("earliest", False), ("group", True)])
+def test_a_batch_uses_the_group_only_to_begin_at(
+    caplog: pytest.LogCaptureFixture, start: str, has_effect: bool
+) -> None:
+    found = batch(startingOffsets=start, commitGroup="orders")
+    assert found.start_group == "orders"
+    assert ("commitGroup has no effect" not in caplog.text) is has_effect
