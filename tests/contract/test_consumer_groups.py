@@ -13,17 +13,27 @@ from tests.fix_any import AnyKafka
 
 
 @pytest.fixture
-def topic(any_kafka: AnyKafka) -> str:
-    return any_kafka.create_topic(partitions=4)
-
-
-@pytest.fixture
 def one(any_kafka: AnyKafka) -> Iterator[Peer]:
     if any_kafka.number < (4, 0):
         pytest.skip("the protocol is not switched on")
     with Peer(any_kafka, new_id()) as peer:
         peer.wait_until_coordinated()
         yield peer
+
+
+@pytest.fixture
+def topic(any_kafka: AnyKafka, one: Peer) -> str:
+    """One that coordinators have heard of: they hear of it a moment after everybody else."""
+    name = any_kafka.create_topic(partitions=4)
+
+    def partitions_of_another_group() -> int:
+        with Peer(any_kafka, new_id()) as other:
+            found = other.subscribe("a", [name]).partitions
+            other.beat("a", -1)
+            return len(found or ())
+
+    until(partitions_of_another_group, lambda count: count == 4)
+    return name
 
 
 def owns(peer: Peer, topic: str, *partitions: int) -> dict[str, Any]:
