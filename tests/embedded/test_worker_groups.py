@@ -105,6 +105,23 @@ def test_partitions_move_between_groups_without_loss_or_doubles(
     assert len(notes.of("setup")) == len(notes.of("teardown"))
 
 
+@pytest.mark.parametrize("sharing", ["eager", "cooperative"])
+def test_groups_agree_on_who_leads(broker: Broker, notes: Notes, sharing: str) -> None:
+    options: dict[str, Any] = {**QUICK, **SHARING[sharing]}
+    with group_of(broker, Noting, notes, **options) as first:
+        until(lambda: len(first.assignments) == PARTITIONS)
+        with group_of(broker, Noting, notes, **options) as second:
+            until(lambda: len(first.assignments) == len(second.assignments) == PARTITIONS // 2)
+            assert [first.is_leader, second.is_leader].count(True) == 1
+            leader = first if first.is_leader else second
+            assert first.leader == second.leader == leader.member_id
+            # Whoever is left leads.
+            leader.stop()
+            other = second if leader is first else first
+            until(lambda: len(other.assignments) == PARTITIONS)
+            assert (other.is_leader, other.leader) == (True, other.member_id)
+
+
 def test_rebalance_waits_for_a_callback_but_not_for_ever(broker: Broker, notes: Notes) -> None:
     go_on = threading.Event()
 

@@ -161,6 +161,10 @@ class Both:
 
     # ---- streams
 
+    def stream(self, connector: str, **options: Any) -> DataFrame:
+        """A streaming read with one of the two."""
+        return self.spark.readStream.format(connector).options(**self._options(options)).load()
+
     def start(self, connector: str, name: str, trigger: Mapping[str, Any], **options: Any) -> Query:
         """Start a query; one that had that name goes on where it was."""
         batches: list[list[Span]] = []
@@ -171,8 +175,7 @@ class Both:
             rows.extend(in_order(found))
             batches.append(spans(found))
 
-        frame = self.spark.readStream.format(connector).options(**self._options(options)).load()
-        writer = frame.writeStream.foreachBatch(note).trigger(**trigger)
+        writer = self.stream(connector, **options).writeStream.foreachBatch(note).trigger(**trigger)
         place = self.folder / f"{name}-{connector}"
         running = started(writer.option("checkpointLocation", str(place)))
         return Query(running, batches, rows)

@@ -56,6 +56,8 @@ def test_schemas_are_the_same(both: Both, topics: Filled, options: dict[str, str
     theirs, ours = (both.frame(one, subscribe=topics.orders, **options) for one in FORMATS)
     assert ours.schema == theirs.schema
     assert ours.schema.json() == theirs.schema.json()
+    streams = [both.stream(one, subscribe=topics.orders, **options) for one in FORMATS]
+    assert [one.schema.json() for one in streams] == [theirs.schema.json()] * 2
 
 
 # ---- which partitions
