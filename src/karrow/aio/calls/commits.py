@@ -85,8 +85,10 @@ class CommitCalls(OffsetCalls, StoredCalls):
         async def ask(keys: list[TopicPartition]) -> dict[TopicPartition, KarrowError | None]:
             left.clear()
             left.update((key, wanted[key]) for key in keys)
-            for topic in read.keys() & {key.topic for key in keys}:
-                await self._cluster.topic(topic)  # which asks about one that was not there
+            known = read.keys() & {key.topic for key in keys}
+            await self._cluster.look_up(known)
+            for topic in known:
+                await self._cluster.topic(topic)  # which asks again about one that is gone
             request = Request(
                 "OffsetCommit",
                 Node.coordinator(name),
