@@ -18,6 +18,8 @@ from tests.spark.standalone import Standalone
 
 pytestmark = pytest.mark.timeout(3600)
 BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
+# What the driver comes by in a batch that no task fails in; the ledger is opened for the first.
+STEPS = ("opened", "prepared", "written", "checked", "stored", "ended", "committed")
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +33,10 @@ def case(kafka_version: KafkaCluster, tmp_path: Path) -> Case:
     return Case(kafka_version, tmp_path, partitions=4)
 
 
-def held(case: Case, point: str) -> tuple[Path, str]:
+def held(case: Case, point: str, batch: int = 1) -> tuple[Path, str]:
     hold = case.flag()
     hold.touch()
-    return hold, f"wait={point}@1:{hold}"
+    return hold, f"wait={point}@{batch}:{hold}"
 
 
 def arrived(hold: Path, driver: Driver) -> None:
@@ -69,6 +71,23 @@ def test_executor_is_killed_before_or_after_its_tasks_have_written(
         hold.unlink()
         driver.succeeded()
         assert was_repeated(driver)
+    assert case.found() == case.wanted()
+
+
+@BOTH
+def test_executors_are_killed_at_every_step_of_the_driver(case: Case, cluster: Standalone) -> None:
+    """All of them, in each batch at another step."""
+    case.add(len(STEPS))
+    held_at = [held(case, point, batch) for batch, point in enumerate(STEPS)]
+    with on_cluster(case, cluster, ",".join(order for _, order in held_at)) as driver:
+        for hold, _ in held_at:
+            arrived(hold, driver)
+            running = cluster.executors()
+            assert running
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
+            hold.unlink()
+        driver.succeeded()
     assert case.found() == case.wanted()
 
 
