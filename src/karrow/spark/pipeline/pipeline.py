@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -92,7 +93,7 @@ class Pipeline:
         asked if that is wanted; what was not looked at is in the result.
         """
         with session.opened(self.definition, spark, session.LOCAL, log) as own:
-            self._flows(own)
+            self._flows(own, apart=False)
         if ask_brokers:
             checks.check_environment(self.definition)  # nobody can log in with half a login
             brokers.check_topics(self.definition)
@@ -123,7 +124,7 @@ class Pipeline:
         with ExitStack() as stack:
             opened = session.opened(self.definition, spark, master, log)
             own = stack.enter_context(opened)
-            flows = self._flows(own)
+            flows = self._flows(own, apart=True)
             brokers.check_topics(self.definition)
             checks.check_files(flows, own)
             return Running(self.name, flows, stack.pop_all(), once=once)
@@ -149,7 +150,9 @@ class Pipeline:
             wish.listen()
             return running.watch(view, wish)
 
-    def _flows(self, spark: SparkSession) -> list[queries.Flow]:
+    def _flows(self, spark: SparkSession, *, apart: bool) -> list[queries.Flow]:
+        """The queries; ``apart`` with tables of their own each, as they have to be to run."""
         made = graph.build(self.definition, spark)
         checks.check_options(self.definition, made)
-        return queries.flows(self.definition, made)
+        more = (graph.build(self.definition, spark) if apart else made for _ in count())
+        return queries.flows(self.definition, chain([made], more))

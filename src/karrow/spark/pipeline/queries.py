@@ -9,6 +9,10 @@ Rules:
   of its own sees each row of the source once; with ``exactly-once``, which is the default for dead
   letters, it writes it once, too. Whether a row is bad depends on its bytes alone, so that the
   queries agree about it without speaking.
+- No two queries have a table in common, so all tables are made anew for each: Spark notes in a plan
+  which frames were made of it, in a set that no lock guards and that every copy of the plan has.
+  Two queries that write into it break it for good, and what it is part of can be sent to no task
+  any more ("Task not serializable").
 - Files need little of ours: Spark's own sink notes in ``_spark_metadata`` which of them count. It
   counts by the numbers of batches, so a folder belongs to one checkpoint (checks.py).
 - Somebody who stops a pipeline waits for the transaction that is open (``Gate``): left behind, it
@@ -20,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -117,19 +121,19 @@ class Flow:
         return writer.format(self.format).options(**self.options)
 
 
-def flows(definition: Definition, graph: Graph) -> list[Flow]:
-    """The queries of a pipeline, not started yet.
+def flows(definition: Definition, graphs: Iterator[Graph]) -> list[Flow]:
+    """The queries of a pipeline, not started yet, each of the next graph.
 
     Those whose settings are not to be had here are left out: a file can be checked without them,
     and is not started without them.
     """
     sinks = [
-        _sink(definition, sink, graph.sinks[sink.name])
+        _sink(definition, sink, next(graphs).sinks[sink.name])
         for sink in definition.sinks.values()
         if not unread((*sink.kafka, *sink.options))
     ]
     letters = [
-        _letters(definition, source, source.dead_letter, graph.dead_letters[source.name])
+        _letters(definition, source, source.dead_letter, next(graphs).dead_letters[source.name])
         for source in definition.sources.values()
         if source.dead_letter is not None and not unread(letter_settings(source))
     ]

@@ -8,9 +8,6 @@ Rules:
 - A query starts a process of Python for its source, and Spark gives up on one that has not answered
   within ten seconds. On a machine that is busy the query is started again, which is as safe as any
   restart: one query at a time, or they would keep each other from it.
-- Queries share the plans of their sources, and Spark writes notes into them in one thread while
-  another serialises them, which fails now and then ("Illegal size of collection"). Such a query is
-  started again, too; what cannot be serialised at all fails again.
 - A sink that writes exactly once is taken over with the start of its query, which may have no rows
   for weeks: so its ledger is kept alive. A query that is to end by itself does not need that.
 - Spark tells of a failure when the query has ended, and of its last batch a moment later.
@@ -183,7 +180,7 @@ class Running:
     def _ended_with(self, name: str, error: Exception) -> None:
         """A query has failed: it is begun again if it had no chance, else all are stopped."""
         self._attempts[name] += 1
-        if self._attempts[name] < _attempts_at(str(error)):
+        if _NO_CHANCE in str(error) and self._attempts[name] < _STARTS:
             self._to_start.append(name)
             return
         self.stop()
@@ -224,17 +221,11 @@ class Running:
 
 
 _BEGINNING = ("Initializing", "Getting offsets")
-# How often queries are started that end by this, altogether.
-_PASSING = {
-    "Python worker failed to connect back": 20,
-    "Task not serializable": 3,
-}
+_NO_CHANCE = "Python worker failed to connect back"
+# How often a query is started that ends so, altogether.
+_STARTS = 20
 _RAISED = ("Error", "Exception", "Failed", "Ended")
 _FOREIGN = ("org.apache.", "java.", "pyspark.", "py4j.", "Caused by")
-
-
-def _attempts_at(error: str) -> int:
-    return next((limit for text, limit in _PASSING.items() if text in error), 1)
 
 
 def _is_beginning(query: StreamingQuery) -> bool:
