@@ -6,6 +6,7 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+CORES = os.cpu_count() or 1
 SANITIZE = os.environ.get("KARROW_SANITIZE", "")
 COMPILE = ["-O3", "-fno-strict-aliasing", "-fvisibility=hidden", "-Wno-unused-function"]
 LINK: list[str] = []
@@ -33,5 +34,7 @@ setup(
             "initializedcheck": False,
             "embedsignature": True,
         },
+        nthreads=CORES,
     ),
+    options={"build_ext": {"parallel": str(CORES)}},
 )

@@ -7,4 +7,5 @@ def cythonize(
     *,
     include_path: Sequence[str] = ...,
     compiler_directives: Mapping[str, object] = ...,
+    nthreads: int = ...,
 ) -> list[Extension]: ...

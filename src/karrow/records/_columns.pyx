@@ -489,7 +489,7 @@ cdef const uint8_t* put_simple_headers(
     cdef int64_t row = columns.header_rows
     cdef ByteColumn* keys = &columns.header_key
     cdef ByteColumn* values = &columns.header_value
-    cdef uint64_t number
+    cdef uint64_t number = 0
     while count:
         at += small_varint(at, &number)
         if likely(is_ascii(at, <int64_t>(number >> 1))):
@@ -586,6 +586,7 @@ cdef void fill(
     and value data, or at a fault, which is then in the segment's cursor.
     """
     cdef RawRecord record
+    memset(&record, 0, sizeof(record))  # gcc does not see that whatever is unread ends the loop
     cdef bint may_be_simple = segment.magic == 2 and segment.base_offset >= from_offset
     cdef int64_t before
     cdef int64_t left_bytes
