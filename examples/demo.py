@@ -70,7 +70,7 @@ class Sent:
 def main() -> int:
     """Feed, run, kill, run on, and compare."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--orders", type=int, default=300_000)
+    parser.add_argument("--orders", type=int, default=240_000)
     count = parser.parse_args().orders
     began = time.monotonic()
     with ExitStack() as stack:

@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "demo.py"
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_or_doubled_by_a_killed_driver() -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE), "--orders", "200000"],
+        [sys.executable, str(EXAMPLE), "--orders", "240000"],
         capture_output=True,
         text=True,
         env={**os.environ, "COLUMNS": "120"},

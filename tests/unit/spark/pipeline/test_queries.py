@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def made(rows: Rows, kafka: dict[str, str] | None = None, **sink: Any) -> Any:
     }
     definition = define(values, origin="o.toml", folder=Path("/data"))
     frames: Any = {"out": rows}, {"orders": rows}
-    return flows(definition, Graph({}, *frames))
+    return flows(definition, repeat(Graph({}, *frames)))
 
 
 def test_queries_have_folders_of_their_own() -> None:
