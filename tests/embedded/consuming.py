@@ -27,6 +27,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "cooperative": {"assignors": "cooperative-sticky", "heartbeat_interval": 0.1},
     "served": {"protocol": "consumer"},
 }
+CLASSIC = [kind for kind in KINDS if kind != "served"]
+# Nodes of the fixture `trio`.
+NODES = 3
 
 
 def fill(broker: Broker, numbers: Iterable[int], partitions: int = 2, **options: Any) -> None:

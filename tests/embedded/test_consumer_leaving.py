@@ -37,12 +37,6 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """How the group shares its partitions."""
-    return KINDS[request.param]
-
-
 def test_who_has_unsubscribed_may_assign(broker: Broker, kind: dict[str, Any]) -> None:
     """No session of the member that it was holds anything back, and nothing lost blocks commits."""
     fill(broker, range(5))

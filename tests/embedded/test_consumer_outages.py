@@ -19,8 +19,10 @@ from karrow import events
 from karrow.broker.threaded import Broker
 from karrow.types import HealthState, TopicPartition
 from tests.embedded.consuming import (
+    CLASSIC,
     GROUP,
     KINDS,
+    NODES,
     QUICK,
     TIMEOUT,
     TOPIC,
@@ -38,15 +40,10 @@ from tests.embedded.consuming import (
 )
 from tests.proxy import Proxy
 
-NODES = 3
-CLASSIC = [kind for kind in KINDS if kind != "served"]
-
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker(brokers=NODES, heartbeat_interval=0.1) as broker:
-        broker.create_topic(TOPIC, 2, NODES)
-        yield broker
+def broker(trio: Broker) -> Broker:
+    return trio
 
 
 # In the gate one kind of each protocol.
