@@ -123,7 +123,7 @@ class Options:
         known = cls.describe()
         for name in options:
             if name not in known:
-                raise unknown(name, list(known))
+                raise unknown(name, known)
         return cls(**options) if config is None else dataclasses.replace(config, **options)
 
     def replace(self, **options: Any) -> Self:
@@ -157,11 +157,24 @@ class Options:
         return cls.make(None, {**read, **options})
 
 
-def unknown(name: str, known: list[str]) -> ConfigError:
+def unknown(name: str, known: Mapping[str, Option]) -> ConfigError:
     """The error for an option that does not exist, naming the nearest that does."""
-    near = nearest(name, known)
-    hint = f"did you mean {near!r}?" if near else f"the options are {', '.join(known)}"
+    if (meant := _called(name, known)) is not None:
+        unit = known[meant].unit
+        hint = f"here it is called {meant!r}" + (f", in {unit}" if unit == "seconds" else "")
+    elif (near := nearest(name, known)) is not None:
+        hint = f"did you mean {near!r}?"
+    else:
+        hint = f"the options are {', '.join(known)}"
     return ConfigError(f"there is no option {name!r}", hint=hint)
+
+
+def _called(name: str, known: Mapping[str, Option]) -> str | None:
+    """The option that other clients call so, as a property or as a keyword."""
+    written = name.replace("_", ".")
+    # A set's own options come behind those that it has inherited, and say more of it.
+    called = [it for it, about in known.items() if written in (about.java, about.librdkafka)]
+    return called[-1] if called else None
 
 
 def _types(cls: type, name: str) -> list[str]:

@@ -52,9 +52,7 @@ def read_arrow(
 
         table = karrow.read_arrow("localhost:9092", "orders", start="-1h", columns=["value"])
     """
-    unknown = options.keys() - FetchConfig.describe().keys()
-    if unknown:
-        raise ConfigError(f"read_arrow has no option {', '.join(sorted(unknown))}")
+    FetchConfig.make(None, options)
     with Consumer(bootstrap, out_of_range="none", **options) as consumer:
         span = _Span(consumer, topic, start, end, partitions)
         return _Reading(consumer, span, columns, progress).table()

@@ -11,7 +11,7 @@ import pytest
 
 import karrow
 from karrow import config
-from karrow.config import TLS, ClientConfig, MskIam, OAuthBearer, Plain, Scram
+from karrow.config import TLS, ClientConfig, ConsumerConfig, MskIam, OAuthBearer, Plain, Scram
 from karrow.config.options import ClientOptions
 from karrow.errors import ConfigError
 
@@ -94,6 +94,20 @@ def test_an_unknown_option_is_refused_with_the_nearest() -> None:
         ClientConfig.make(None, {"reqest_timeout": 5})
     with pytest.raises(ConfigError, match="the options are"):
         config.replace(ClientConfig(), zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("auto_offset_reset", "'start'"),
+        ("enable.auto.commit", "'auto_commit'"),
+        ("group_id", "'group'"),
+        ("max_poll_interval_ms", "'max_poll_interval', in seconds"),
+    ],
+)
+def test_a_name_of_other_clients_is_refused_with_ours(theirs: str, ours: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{theirs}'; here it is called {ours}$"):
+        ConsumerConfig.make(None, {theirs: 1})
 
 
 def test_replace_changes_a_copy_and_checks_it() -> None:
