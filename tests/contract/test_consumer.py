@@ -438,6 +438,14 @@ def test_bad_input_is_refused_by_name(newest_kafka: AnyKafka) -> None:
             reader.commit()
         with pytest.raises(errors.ConfigError, match="max_records"):
             reader.poll(0.1, max_records=0)
+        with pytest.raises(errors.ConfigError, match=r"max_records=1\.5 is not an integer"):
+            reader.poll(0.1, max_records=1.5)  # type: ignore[arg-type]
+        with pytest.raises(errors.ConfigError, match="timeout='1'"):
+            reader.poll("1")  # type: ignore[arg-type]
+        # Before anything is asked for, let alone handed out.
+        for wrong in ({"columns": ["kee"]}, {"max_records": 0}, {"max_bytes": 0}):
+            with pytest.raises(errors.ConfigError, match=r"'kee' is none of|max_"):
+                reader.batches(**wrong)
     for call in (
         lambda: reader.poll(0.1),
         lambda: next(iter(reader)),

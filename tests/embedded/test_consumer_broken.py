@@ -1,4 +1,4 @@
-"""Tasks of a consumer that end by something nobody has thought of: it says so, and is dead."""
+"""What a consumer cannot go on without ends: it says so, and is dead."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import karrow
 from karrow.aio.consuming.commits import Commits
 from karrow.aio.consuming.health import Watchdog
 from karrow.aio.consuming.places import Places
@@ -13,7 +14,7 @@ from karrow.aio.consuming.watch import Watch
 from karrow.broker.threaded import Broker
 from karrow.errors import StateError
 from karrow.types import HealthState
-from tests.embedded.consuming import TOPIC, fill, reader, until
+from tests.embedded.consuming import TOPIC, fill, reader, take, until
 
 
 @pytest.fixture
@@ -52,3 +53,19 @@ def test_a_task_that_breaks_is_told_of(
         assert isinstance(told.value.__cause__, ZeroDivisionError)
         assert consumer.health().state is HealthState.DEAD
     assert broken == [method]
+
+
+def test_a_consumer_whose_client_is_closed_is_dead(broker: Broker) -> None:
+    fill(broker, range(5))
+    with karrow.Client(broker.bootstrap) as client:
+        consumer = karrow.Consumer(client, TOPIC, start="earliest")
+        assert len(take(consumer, 10)) == 10
+        assert consumer.health().state is HealthState.OK
+    health = consumer.health()
+    assert (health.state, health.reason) == (
+        HealthState.DEAD,
+        "the client that it shares is closed",
+    )
+    with pytest.raises(StateError, match="the client is closed"):
+        consumer.poll(5)
+    consumer.close()

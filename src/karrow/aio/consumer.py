@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
 import warnings
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.config import ConsumerConfig
 from karrow.errors import ConfigError, StateError
 from karrow.net.sharing import joined
+from karrow.records import RecordReader
 from karrow.types import CommittedOffset, GroupMetadata, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
@@ -435,17 +437,27 @@ class AsyncConsumer(AwaitedIteration):
             while not await self.taker.refill_beside():
                 await self._wait(None)
 
-    async def batches(
+    def batches(
         self,
         max_records: int | None = None,
         max_bytes: int | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - public name
+        timeout: float | None = None,
         columns: Sequence[str] | None = None,
     ) -> AsyncIterator[pa.RecordBatch]:
         """Arrow batches, each of one partition; ends when ``timeout`` passes without data.
 
         They are handed on as they come, never held back to be filled.
         """
+        check_batches(columns, max_records, max_bytes)
+        return self._batches(max_records, max_bytes, timeout, columns)
+
+    async def _batches(
+        self,
+        max_records: int | None,
+        max_bytes: int | None,
+        timeout: float | None,  # noqa: ASYNC109 - public name
+        columns: Sequence[str] | None,
+    ) -> AsyncIterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - only this needs it
 
         self.begin()
@@ -491,6 +503,11 @@ class AsyncConsumer(AwaitedIteration):
     def is_at_work(self) -> bool:
         """Whether there is something that only ``close`` ends."""
         return self._has_begun and not self.is_closed and not self.is_forked
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the client was closed whose connections it shares."""
+        return self._shares_cluster and self._cluster.is_closed
 
     @property
     def is_forked(self) -> bool:
@@ -578,6 +595,19 @@ def _place(place: OffsetLike) -> OffsetSpec:
 
 def counted(number: int) -> int:
     """A number of records to ask for, checked."""
-    if number < 1:
-        raise ConfigError(f"max_records={number} is below 1")
-    return number
+    try:
+        count = operator.index(number)
+    except TypeError:
+        raise ConfigError(f"max_records={number!r} is not an integer") from None
+    if count < 1:
+        raise ConfigError(f"max_records={count} is below 1")
+    return count
+
+
+def check_batches(
+    columns: Sequence[str] | None, max_records: int | None, max_bytes: int | None
+) -> None:
+    """Refuse now what would be refused when there are records."""
+    if max_records is not None:
+        counted(max_records)
+    RecordReader(b"", topic="", partition=0).read_arrow(columns=columns, max_bytes=max_bytes)

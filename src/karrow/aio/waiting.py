@@ -7,9 +7,12 @@ False when there is already; the other forgets it.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable
+
+from karrow.errors import ConfigError
 
 Wake = Callable[[], object]
 Add = Callable[[Wake], bool]
@@ -17,8 +20,17 @@ Remove = Callable[[Wake], object]
 
 
 def deadline_after(timeout: float | None) -> float | None:
-    """When so many seconds have passed; None for never."""
-    return None if timeout is None else time.monotonic() + timeout
+    """When so many seconds, which a caller has named, have passed; None for never."""
+    if timeout is None:
+        return None
+    try:
+        deadline = time.monotonic() + timeout
+    except TypeError:
+        deadline = math.nan
+    if math.isnan(deadline):
+        raise ConfigError(f"timeout={timeout!r} is not a number of seconds")
+    # Locks refuse to wait for longer than they can count, which is some three hundred years.
+    return deadline if deadline < threading.TIMEOUT_MAX else None
 
 
 def seconds_left(deadline: float | None) -> float | None:

@@ -435,6 +435,11 @@ class Cluster:
             raise StateError("the client belongs to another event loop")
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    @property
     def has_connections(self) -> bool:
         """Whether anything is open."""
         return any(link.connection is not None for link in self.pool.links())

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from karrow.aio._reading import UNLIMITED, Iteration
-from karrow.aio.consumer import AsyncConsumer, Key, counted, described
+from karrow.aio.consumer import AsyncConsumer, Key, check_batches, counted, described
 from karrow.aio.waiting import deadline_after, seconds_left
 from karrow.errors import StateError
 from karrow.sync.client import Client
@@ -332,6 +332,16 @@ class Consumer(Iteration):
 
         They are handed on as they come, never held back to be filled.
         """
+        check_batches(columns, max_records, max_bytes)
+        return self._batches(max_records, max_bytes, timeout, columns)
+
+    def _batches(
+        self,
+        max_records: int | None,
+        max_bytes: int | None,
+        timeout: float | None,
+        columns: Sequence[str] | None,
+    ) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - only this needs it
 
         while True:

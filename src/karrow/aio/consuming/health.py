@@ -84,6 +84,8 @@ class Watchdog:
             yield HealthState.DEAD, "the consumer is closed"
         if consumer.engine.is_orphaned:
             yield HealthState.DEAD, "the consumer's event loop has ended"
+        if consumer.is_cut_off:
+            yield HealthState.DEAD, "the client that it shares is closed"
         if consumer.engine.fatal is not None:
             yield HealthState.DEAD, str(consumer.engine.fatal)
         yield from self._troubles()
