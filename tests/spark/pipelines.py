@@ -85,7 +85,7 @@ class Shop:
             for table in tables:
                 inner = inner.setdefault(table, {})
             if value is None:
-                inner.pop(key)
+                inner.pop(key, None)
             else:
                 inner[key] = value
         return found

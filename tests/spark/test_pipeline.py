@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
 
 import karrow
 from karrow.errors import ConfigError
@@ -136,6 +137,58 @@ def test_a_step_may_be_a_function(shop: Shop, spark: SparkSession) -> None:
     pipeline.run(spark, once=True)
     (message,) = read_committed(shop.bootstrap, shop.topic("totals"))
     assert message.value() == b'{"id":7,"note":"#42"}'
+
+
+def trigger_of(query: StreamingQuery) -> str:
+    """What Spark itself was told of when a query is to look for rows."""
+    execution: Any = query._jsq
+    return str(execution.streamingQuery().trigger().toString())
+
+
+def test_a_trigger_is_that_of_the_sink_or_else_of_the_pipeline(
+    shop: Shop, spark: SparkSession
+) -> None:
+    def told(*, once: bool = False, **changes: Any) -> dict[str, str]:
+        with shop.pipeline(delivery="at-least-once", **changes).start(spark, once=once) as running:
+            return {name: trigger_of(query) for name, query in running.queries.items()}
+
+    assert told(trigger="1 hour", sinks__raw__trigger="2 minutes") == {
+        "totals": "ProcessingTimeTrigger(3600000)",
+        "raw": "ProcessingTimeTrigger(120000)",
+        "orders.dead-letter": "ProcessingTimeTrigger(3600000)",
+    }
+    alone: dict[str, Any] = {"sources__orders__dead_letter": None, "sinks__totals": None}
+    assert told(**alone) == {"raw": "ProcessingTimeTrigger(0)"}, "as soon as there is data"
+    own = told(**alone, sinks__raw__trigger="2 minutes", once=True)
+    assert own["raw"].startswith("AvailableNowTrigger")
+
+
+@pytest.mark.parametrize("by_pattern", [True, False])
+def test_a_source_reads_all_of_its_topics(
+    shop: Shop, spark: SparkSession, *, by_pattern: bool
+) -> None:
+    """Each row knows which one it is of, a bad one too; other topics of the broker are left out."""
+    others = [f"{shop.name}.north", f"{shop.name}.south"]
+    with karrow.Client(shop.bootstrap) as client:
+        for number, topic in enumerate(others):
+            client.create_topic(topic, 1)
+            client.produce(topic, [order(number), f"bad {number}".encode()], partition=0)
+    shop.send(order(7))
+    pipeline = shop.pipeline(
+        sources__orders__topic=None if by_pattern else others,
+        sources__orders__pattern=rf"^{shop.name}\.(nor|sou)th$" if by_pattern else None,
+        sources__orders__kafka_column="place",
+        steps__totals__sql="SELECT id, place.topic AS place FROM orders",
+        sinks__totals__key=None,
+        sinks__raw=None,
+    )
+    pipeline.run(spark, once=True)
+    found = read_committed(shop.bootstrap, shop.topic("totals"))
+    rows = [json.loads(message.value() or b"") for message in found]
+    assert sorted((row["id"], row["place"]) for row in rows) == list(enumerate(others))
+    bad = {message.value(): dict(message.headers() or ())["topic"] for message in shop.bad()}
+    assert bad == {b"bad 0": others[0].encode(), b"bad 1": others[1].encode()}
+    assert len(shop.bad()) == 2
 
 
 @pytest.mark.gate
