@@ -462,8 +462,11 @@ def test_ages(broker: karrow.Broker, client: karrow.Client) -> None:
     assert values(read(broker.bootstrap, **given, startingOffsets="-10 minutes")) == [b"new"]
     assert values(read(broker.bootstrap, **given, startingTimestamp="-2 hours")) == [b"old", b"new"]
     assert values(read(broker.bootstrap, **given, endingTimestamp="-10 minutes")) == [b"old"]
+    assert values(read(broker.bootstrap, **given, endingOffsets="-10 minutes")) == [b"old"]
+    assert read(broker.bootstrap, **given, endingOffsets="-2 hours") == []
     each = '{"orders": {"0": "-10m"}}'
     assert values(read(broker.bootstrap, **given, startingOffsetsByTimestamp=each)) == [b"new"]
+    assert values(read(broker.bootstrap, **given, endingOffsetsByTimestamp=each)) == [b"old"]
     time.sleep(0.05)
     assert read(broker.bootstrap, **given, startingOffsets="-1ms") == []
 
