@@ -52,6 +52,29 @@ def test_it_looks_until_it_is_stopped() -> None:
     assert ended(renewal)
 
 
+def test_an_entry_is_renewed_once_a_day() -> None:
+    """Of a sink that says nothing else; it looks more often, or the day would become two."""
+    ages: list[float] = []
+    asked = threading.Event()
+
+    class Noting(Idle):
+        def renew(self, older_than: float) -> bool:
+            ages.append(older_than)
+            asked.set()
+            return False
+
+    renewal = Renewal(Noting(), lambda: True)
+    assert renewal._look <= 3600
+    renewal.stop()
+    assert ended(renewal)
+    assert ages == [], "it was not time to look yet"
+    renewal = Renewal(Noting(), lambda: True, look=0.01)
+    assert asked.wait(LIMIT)
+    renewal.stop()
+    assert ended(renewal)
+    assert set(ages) == {24 * 60 * 60}
+
+
 def test_it_ends_with_its_query() -> None:
     batches = Idle()
     renewal = Renewal(batches, lambda: not batches.enough.is_set(), interval=1.0, look=0.01)
