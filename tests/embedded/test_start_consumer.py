@@ -255,6 +255,26 @@ def test_member_id_from_before(broker: Broker, calls: Calls) -> None:
     assert joins[0].fields["member_id"] == "mine"
 
 
+def test_member_id_that_the_group_still_knows_is_gone_on_with(broker: Broker, calls: Calls) -> None:
+    """Who died without a word is waited for; its successor takes its place at once."""
+    put(broker, range(3))
+    with karrow.Client(broker.bootstrap) as client:
+        protocol = client.default_protocol("range", 1, [TOPIC])
+        before = client.join_group(GROUP, [protocol], session_timeout=300.0)
+        group = karrow.start_consumer(
+            broker.bootstrap, GROUP, calls, member_id=before.member_id, **QUICK
+        )
+        # Far sooner than the session of the dead one ends, or it has had its time to join again.
+        until(lambda: calls.offsets() == [0, 1, 2])
+        assert group.member_id == before.member_id
+        assert group.generation is not None
+        assert group.generation > before.generation
+        members = client.describe_group(GROUP).members
+        assert [member.member_id for member in members] == [before.member_id]
+        group.stop()
+        assert client.describe_group(GROUP).members == ()
+
+
 def test_options_reach_the_consumer(broker: Broker, calls: Calls) -> None:
     group = karrow.start_consumer(
         broker.bootstrap,
