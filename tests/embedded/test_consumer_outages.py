@@ -16,6 +16,7 @@ import pytest
 
 import karrow
 from karrow import events
+from karrow.broker.groups.classic import ClassicGroup
 from karrow.broker.threaded import Broker
 from karrow.types import HealthState, TopicPartition
 from tests.embedded.consuming import (
@@ -439,3 +440,33 @@ def test_member_ids_are_kept_where_brokers_give_them(broker: Broker) -> None:
         assert members_of(broker) == 1
         assert consumer.membership is not None
         assert TopicPartition(TOPIC, 0) in consumer.assignment
+
+
+@pytest.mark.parametrize(
+    "trouble", ["none", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "close", "close after"]
+)
+def test_only_one_id_is_asked_for_however_often_a_join_fails(
+    broker: Broker, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every id that is given counts as a member to be waited for, until its session ends."""
+    given: list[str] = []
+    expect = ClassicGroup._expect
+
+    def note(group: ClassicGroup, member_id: str, session_timeout: float) -> None:
+        expect(group, member_id, session_timeout)
+        given.append(member_id)
+        # On the broker's loop, so that it meets the join that comes with this id.
+        inner = broker._inner
+        if trouble.startswith("close"):
+            inner.close("JoinGroup", when="after" if "after" in trouble else "before")
+        elif trouble != "none":
+            inner.fail("JoinGroup", trouble, times=2)
+
+    monkeypatch.setattr(ClassicGroup, "_expect", note)
+    fill(broker, range(2))
+    with reader(broker, KINDS["eager"]) as consumer:
+        take(consumer, 4)
+        assert consumer.membership is not None
+        assert given == [consumer.membership.member_id]
+        group = broker._call(lambda: broker._inner._cluster.groups.classic(GROUP))
+        assert (list(group.members), group._pending) == (given, {})
