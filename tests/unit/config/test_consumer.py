@@ -277,3 +277,53 @@ def test_the_environment_names_what_does_not_fit() -> None:
 
 def test_a_consumers_variables_do_not_disturb_other_clients() -> None:
     assert config.from_env({f"KARROW_{name.upper()}": "1" for name in OWN}) == ClientConfig()
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    """What programs rely on that say nothing; a change of these is a change of behaviour."""
+    chosen = made(group="g")
+    documented = {
+        "start": "latest",
+        "out_of_range": None,
+        "protocol": "classic",
+        "assignors": ("range", "cooperative-sticky"),
+        "remote_assignor": None,
+        "isolation": "read_uncommitted",
+        "auto_commit": True,
+        "auto_commit_interval": 5.0,
+        "instance_id": None,
+        "rack": None,
+        "session_timeout": 45.0,
+        "heartbeat_interval": 3.0,
+        "rebalance_timeout": None,
+        "max_poll_interval": 300.0,
+        "max_poll_records": 500,
+        "min_bytes": 1,
+        "max_bytes": 50 * MEBIBYTE,
+        "partition_max_bytes": 4 * MEBIBYTE,
+        "max_wait": 0.5,
+        "buffer_bytes": 64 * MEBIBYTE,
+        "max_decompressed_bytes": 128 * MEBIBYTE,
+        "check_crcs": True,
+        "fetch_sessions": True,
+        "on_assigned": None,
+        "on_revoked": None,
+        "on_lost": None,
+    }
+    assert {name: getattr(chosen, name) for name in documented} == documented
+    # Whatever is added has its default written down here.
+    assert set(OWN) <= documented.keys() | {"group"}
+    assert made().group is None
+
+
+def test_what_follows_from_the_defaults() -> None:
+    chosen = made(group="g")
+    assert chosen.start_spec == Offset.latest()
+    assert chosen.out_of_range_spec(ORDERS, 17) == Offset.latest()
+    assert chosen.commits_itself
+    assert chosen.rebalance_time == chosen.max_poll_interval
+    assert (chosen.request_timeout, chosen.connect_timeout) == (30.0, 10.0)
+    assert (chosen.metadata_max_age, chosen.api_timeout) == (300.0, None)
+    assert chosen.call_timeout == 4 * chosen.request_timeout
+    assert made(request_timeout=2.0).call_timeout == 8.0
+    assert made(request_timeout=2.0, api_timeout=3.0).call_timeout == 3.0
