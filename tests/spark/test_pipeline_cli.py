@@ -117,6 +117,49 @@ def _read_all(terminal: int) -> str:
     return found.decode()
 
 
+def test_without_a_master_it_runs_on_this_machine(shop: Shop) -> None:
+    """On all of its cores; whoever names another one in the file has that."""
+    module = "from pathlib import Path\n\ndef look(rows):\n"
+    module += "    master = Path(__file__).with_name('master')\n"
+    module += "    master.write_text(rows.sparkSession.sparkContext.master)\n    return rows\n"
+    (shop.folder / "shop_master.py").write_text(module)
+    shop.send(order(0))
+    changes: dict[str, Any] = {
+        "sources__orders__dead_letter": None,
+        "steps__seen": {"function": "shop_master:look", "inputs": ["orders"]},
+        "sinks__totals": None,
+        "sinks__raw__from": "seen",
+    }
+
+    def master(*more: str, **others: Any) -> str:
+        done = done_by(command("run", shop.file(shop.values(**changes, **others)), "--once", *more))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return (shop.folder / "master").read_text()
+
+    assert master() == "local[*]"
+    assert shop.raw() == [0]
+    assert master(spark={"spark.master": "local[1]"}) == "local[1]"
+    assert master("--master", "local[2]", spark={"spark.master": "local[1]"}) == "local[2]"
+
+
+def test_a_console_sink_shows_its_rows(shop: Shop) -> None:
+    shop.send(order(7, cents=21), b"bad", order(8, "bob"))
+    values = shop.values(
+        steps__brief={"sql": "SELECT id, customer, cents FROM orders"},
+        sources__orders__dead_letter=None,
+        sources__orders__bad_rows="drop",
+        sinks__totals=None,
+        sinks__raw=None,
+        sinks__look={"from": "brief", "kind": "console"},
+    )
+    done = done_by(command("run", shop.file(values), "--once", "--master", "local[2]"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Batch: 0" in done.stdout
+    cells = [re.findall(r"[^|\s]+", line) for line in done.stdout.splitlines() if line[:1] == "|"]
+    assert cells[0] == ["id", "customer", "cents"]
+    assert sorted(cells[1:]) == [["7", "ann", "21"], ["8", "bob", "100"]]
+
+
 def test_what_is_wrong_is_one_line_and_an_exit_code(shop: Shop) -> None:
     file = shop.file(shop.values(steps__totals__sql="SELECT * FROM ordrs"))
     done = subprocess.run(command("check", file), capture_output=True, text=True, check=False)
