@@ -35,6 +35,8 @@ STATIC_SYNC = 3
 STATIC_HEARTBEAT = 3
 FIRST_WITH_LEAVERS = 3
 NEWEST_UNNAMED_SYNC = 4
+# Newer questions for versions say who asks.
+NEWEST_BARE_VERSIONS = 2
 # What a join may take beyond the rebalance: the broker begins to count when it has read it.
 SLACK = 5.0
 # Brokers store reasons (KIP-800); they need not be novels.
@@ -120,6 +122,11 @@ class ClassicCalls(CoordinatorCalls):
             return self._named(member.generation, member.member_id)
 
         await self._coordinate("Heartbeat", body, nothing, limit=limit)
+
+    async def _ask_for_life(self) -> None:
+        """Ask what every broker answers at once, whoever asks."""
+        asked = Request("ApiVersions", self._to, lambda *_: {}, most=NEWEST_BARE_VERSIONS)
+        await self._once(asked, lambda _: None)
 
     async def _leave_group(self, member_id: str, reason: str) -> None:
         """Take the member out of the group."""

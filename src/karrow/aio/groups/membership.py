@@ -11,6 +11,9 @@ Rules:
   So who keeps some is heard of meanwhile as what it was. REBALANCE_IN_PROGRESS is as good as yes.
   ILLEGAL_GENERATION says only that the join's answer is on its way, or was: the session counts on.
   Who is not known any more, or has no session, has lost everything, and begins the join anew.
+- A join may be held for minutes, by a broker that is there. So somebody is always listening: those
+  heartbeats, or a question that any broker answers, from who keeps nothing. After one that was not
+  answered in time the coordinator is looked for again, and the join begun anew, with what is kept.
 - A member is cooperative (KIP-429) only if all its assignors are: the group may choose any of them,
   and an eager one hands out what members have not given up. An eager member gives up everything
   before it joins; a cooperative one only what it does not subscribe to any more, and after the
@@ -31,7 +34,13 @@ from karrow.aio.groups.assignors import assignor
 from karrow.aio.groups.coordinator import ClassicCalls, IdGiven
 from karrow.aio.groups.leader import Census, agreed, handed, offered, received, understood
 from karrow.aio.groups.member import GONE, AnyMembership, MemberState, Owner
-from karrow.errors import KarrowError, RebalanceInProgress
+from karrow.errors import (
+    BrokerError,
+    Disconnected,
+    KarrowError,
+    RebalanceInProgress,
+    RequestTimeout,
+)
 from karrow.net.sharing import cancelled
 
 if TYPE_CHECKING:
@@ -45,6 +54,9 @@ __all__ = ["AnyMembership", "MemberState", "Membership", "Owner"]
 MISSING_TOPICS_PAUSE = 5.0
 # How long somebody who leaves waits for the id that it has just asked for.
 NAMING = 1.0
+# After this part of a request's time it is asked whether the coordinator is there: with the time
+# that the answer may take, silence is noticed within two of them.
+LISTENING_SHARE = 1 / 2
 
 
 class Membership(AnyMembership, ClassicCalls):
@@ -123,8 +135,8 @@ class Membership(AnyMembership, ClassicCalls):
     async def _unless_refused(self, join: Coroutine[Any, Any, JoinedGroup]) -> JoinedGroup:
         """Join, unless it turns out meanwhile that the member was dropped."""
         joining = asyncio.create_task(join, name=f"karrow join of {self.group}")
-        if self.generation >= 0 and self._owner.owned():
-            self._run_beside("heartbeats", self._beat_meanwhile())
+        keeps_some = self.generation >= 0 and self._owner.owned()
+        self._run_beside("signs of life", self._beat_meanwhile() if keeps_some else self._listen())
         try:
             await self._wait(joining, unless=lambda: self._refusal is not None)
         finally:
@@ -228,9 +240,20 @@ class Membership(AnyMembership, ClassicCalls):
             except GONE as error:
                 self._refuse(error)
                 return
+            except RequestTimeout:
+                raise
             except (KarrowError, TimeoutError):
                 continue  # what it means, the join tells, or else the session's end
+            self.trouble = None
         self._refuse(self._silence())
+
+    async def _listen(self) -> None:
+        """Signs of life of a broker that holds a join, from which nobody hears otherwise."""
+        while True:
+            await asyncio.sleep(self._config.request_timeout * LISTENING_SHARE)
+            with contextlib.suppress(BrokerError, Disconnected):  # the join tells, or the next time
+                await self._ask_for_life()
+                self.trouble = None
 
     async def _watch(self, census: Census) -> None:
         """The leader's part: join again when topics come, go, or grow."""
