@@ -171,6 +171,34 @@ def test_leaders_that_move_all_the_time_lose_nothing(broker: Broker) -> None:
             mover.join()
 
 
+@pytest.mark.parametrize("code", ["NOT_LEADER_OR_FOLLOWER"])
+def test_leader_that_a_refusal_names_is_followed_without_asking_for_metadata(
+    broker: Broker, code: str
+) -> None:
+    """Row 21: the answer of the one before says who leads now, and where it is (KIP-951)."""
+    fill(broker, range(3))
+    options: dict[str, Any] = {**QUICK, "client_id": "reading", "metadata_max_age": 1000.0}
+
+    def move() -> None:  # in one turn of the broker's loop: no fetch comes in between
+        broker._inner.fail("Fetch", code, topic=TOPIC, partition=0)
+        broker._inner.move_leader(TOPIC, 0)
+
+    with (
+        karrow.Consumer(broker.bootstrap, **options) as consumer,
+        karrow.Producer(broker.bootstrap) as producer,
+    ):
+        consumer.assign([(TOPIC, 0), (TOPIC, 1)])
+        assert places(take(consumer, 6)) == everything(3)
+        for number in range(3, 3 + 2 * NODES):
+            broker.clear_requests()
+            broker._call(move)
+            producer.send(TOPIC, b"%d" % number, partition=0).result(TIMEOUT)
+            assert places(take(consumer, 1)) == [(0, number)]
+            mine = [seen.api for seen in broker.requests if seen.client_id == "reading"]
+            assert "Fetch" in mine
+            assert "Metadata" not in mine
+
+
 def test_partition_without_a_leader_does_not_look_well(broker: Broker) -> None:
     """Row 21: the others go on, health says what stands still, and it goes on by itself."""
     with reader(broker) as consumer:
