@@ -258,11 +258,31 @@ def test_stop_from_every_callback(broker: Broker, notes: Notes, place: str) -> N
     assert committed(broker).get((TOPIC, 0), 0) == 0
 
 
-def test_stop_with_a_commit_counts_the_records(broker: Broker, notes: Notes) -> None:
+def test_stop_from_the_teardown_of_a_worker_that_crashed(broker: Broker, notes: Notes) -> None:
+    """It would have been restarted otherwise."""
+
+    class Careful(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> Any:
+            raise ZeroDivisionError
+
+        def teardown(self) -> Stop:
+            return Stop("nothing is left to work with")
+
+    put(broker, [1])
+    with group_of(broker, Careful, notes) as group:
+        ending = group.wait(10)
+    assert ending == karrow.Ending(EndReason.HANDLER, "nothing is left to work with")
+    assert committed(broker).get((TOPIC, 0), 0) == 0
+
+
+@pytest.mark.parametrize("commit", list(Commit))
+def test_stop_with_a_commit_counts_the_records(
+    broker: Broker, notes: Notes, commit: Commit
+) -> None:
     class Last(Noting):
         async def handle_records(self, records: Sequence[karrow.Record]) -> Stop:
             self.note(records)
-            return Stop("that was all", commit=Commit.SYNC)
+            return Stop("that was all", commit=commit)
 
     put(broker, range(3))
     with group_of(broker, Last, notes) as group:

@@ -294,11 +294,14 @@ class Actor:
             return
         self._is_set_up = False
         try:
-            await self._call("teardown")
+            answer = await self._call("teardown")
         except _CallbackRaised as raised:
             _log.error("%s: teardown raised", self.partition, exc_info=raised.error)
         except _CallbackCancelled:
             _log.error("%s: teardown took too long", self.partition)
+        else:
+            if isinstance(answer, Stop):  # the partition goes on elsewhere, the others here do not
+                self._supervisor.stopped(answer, is_refusal=False)
 
     # ---- callbacks
 

@@ -15,6 +15,7 @@ from karrow.workers.manual import AsyncCallbackHandler, CallbackHandler, CommitI
 if TYPE_CHECKING:
     from karrow.config import Servers, WorkerConfig
     from karrow.sync.client import Client
+    from karrow.types import OffsetLike
     from karrow.workers.actor import Actor
     from karrow.workers.manual import Callback
 
@@ -115,6 +116,7 @@ def start_consumer(
     max_wait: float | None = None,
     autocommit: bool = True,
     allow_unordered_commit: bool = False,
+    start: OffsetLike = "earliest",
     config: WorkerConfig | None = None,
 ) -> CallbackGroup:
     """Call a function with (commit id, topic, partition, offset, key, value) of every record.
@@ -122,8 +124,9 @@ def start_consumer(
     Of each partition ``fetch_size`` records are handed over every ``fetch_interval``. A record is
     committed when the function returns, or, without ``autocommit``, by ``commit`` with its id, in
     order unless ``allow_unordered_commit``. A function that raises is called again with the record,
-    as often as ``max_restarts`` of the options allows. What it returns is awaited if it can be. A
-    topic with partitions is read without sharing it with other members.
+    as often as ``max_restarts`` of the options allows. What it returns is awaited if it can be; a
+    Stop ends the group. Where the group has committed nothing it begins at ``start``, whatever
+    ``config`` says. A topic with partitions is read without sharing it with other members.
 
     Example::
 
@@ -141,8 +144,6 @@ def start_consumer(
         "max_wait": max_wait,
     }
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if config is None:
-        options["start"] = "earliest"
     names, partitions = _wanted(topics)
 
     def pending() -> Pending | None:
@@ -158,6 +159,7 @@ def start_consumer(
         group=group,
         fetch_interval=fetch_interval,
         batch_records=fetch_size,
+        start=start,
         **options,
     )
     made.join_as(member_id)

@@ -119,7 +119,7 @@ class Handler:
         _log.error("%s-%d: no handle_info for %r", self.topic, self.partition, message)
         return None
 
-    def teardown(self) -> Any:
+    def teardown(self) -> Told | Awaitable[Told]:
         """Put things in order: the last callback, also after one that raised, but for setup."""
 
     def done(self, record: Record) -> None:

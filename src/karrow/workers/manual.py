@@ -16,10 +16,11 @@ import inspect
 import itertools
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from karrow.errors import StateError
-from karrow.workers.handler import Commit, Handled, Handler
+from karrow.workers.handler import Commit, Handled, Handler, Stop
 
 if TYPE_CHECKING:
     from karrow.records import Record
@@ -95,7 +96,7 @@ class CallbackHandler(Handler):
     """Calls a function with every record.
 
     A record counts as handled when the function returns, or, with ``pending``, when its id is
-    committed.
+    committed. One that the function returns a Stop for does not, unless the Stop says so.
     """
 
     pending: Pending | None = None
@@ -112,19 +113,28 @@ class CallbackHandler(Handler):
             answer = self._hand_over(record)
             if inspect.isawaitable(answer):
                 return self._awaited(answer, records[number:])
-            self.done(record)
+            if (stop := self._settle(record, answer)) is not None:
+                return stop
         return Commit.SYNC
 
-    async def _awaited(self, answer: Awaitable[object], records: Sequence[Record]) -> Commit:
+    async def _awaited(self, answer: Any, records: Sequence[Record]) -> Handled:
         """Wait for the answer to the first of them, and hand over the others on the loop too."""
-        await answer
-        self.done(records[0])
-        for record in records[1:]:
-            more = self._hand_over(record)
-            if inspect.isawaitable(more):
-                await more
-            self.done(record)
+        for number, record in enumerate(records):
+            said = self._hand_over(record) if number else answer
+            said = await said if inspect.isawaitable(said) else said
+            if (stop := self._settle(record, said)) is not None:
+                return stop
         return Commit.SYNC
+
+    def _settle(self, record: Record, answer: object) -> Stop | None:
+        """The function has returned: the record is handled, or the group is to stop."""
+        if not isinstance(answer, Stop):
+            self.done(record)
+            return None
+        if answer.commit is not None:
+            self.done(record)
+        # What it speaks of is one record, not all that came with it.
+        return replace(answer, commit=None)
 
     def _hand_over(self, record: Record) -> Any:
         where = record.topic, record.partition, record.offset
@@ -136,9 +146,8 @@ class CallbackHandler(Handler):
 class AsyncCallbackHandler(CallbackHandler):
     """The same for a function to be awaited."""
 
-    async def handle_records(self, records: Sequence[Record]) -> Commit:
+    async def handle_records(self, records: Sequence[Record]) -> Handled:
         """Hand them over one by one."""
-        for record in records:
-            await self._hand_over(record)
-            self.done(record)
-        return Commit.SYNC
+        if not records:
+            return Commit.SYNC
+        return await self._awaited(self._hand_over(records[0]), records)

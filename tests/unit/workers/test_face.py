@@ -76,6 +76,7 @@ def test_start_consumer_takes_what_kafe_takes() -> None:
         "max_wait",
         "autocommit",
         "allow_unordered_commit",
+        "start",
         "config",
     ]
     defaults = {name: one.default for name, one in found.items()}
