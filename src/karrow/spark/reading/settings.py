@@ -129,6 +129,8 @@ class Settings:
         for name in _ENDING:
             if text(options, name) is not None:
                 raise ConfigError(f"{name} has no meaning in a stream, which does not end")
+        if flag(options, "pushdown", default=False):
+            _log.warning("pushdown has no effect in a stream: Spark filters the rows of each batch")
         return cls._parse(options, Place.parse(options, "starting", "latest"))
 
     @classmethod

@@ -198,6 +198,12 @@ def test_what_has_no_effect_is_said(caplog: pytest.LogCaptureFixture) -> None:
         batch(maxOffsetsPerTrigger="5", groupIdPrefix="mine")
     assert "maxOffsetsPerTrigger has no effect in a batch query" in caplog.text
     assert "groupIdPrefix has no effect" in caplog.text
+    stream(pushdown="false")
+    assert "pushdown" not in caplog.text
+    stream(pushdown="true")
+    assert "pushdown has no effect in a stream" in caplog.text
+    with pytest.raises(ConfigError, match="pushdown='maybe' is neither true nor false"):
+        stream(pushdown="maybe")
 
 
 @pytest.mark.parametrize(("start", "has_effect"), [("earliest", False), ("group", True)])
