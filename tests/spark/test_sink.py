@@ -197,6 +197,16 @@ def test_the_option_goes_before_the_column(sinks: Sinks) -> None:
 
 
 @pytest.mark.connector
+@pytest.mark.parametrize("given", ["true", "false"])
+def test_headers_are_written_whatever_the_option_of_sources_says(sinks: Sinks, given: str) -> None:
+    """Spark's sink takes it as well, so programs have it."""
+    columns = (f"{NUMBER} as value", f"{HEADER} as headers")
+    theirs, ours = sinks.both(sinks.frame(*columns), includeHeaders=given)
+    assert in_any_order(ours) == in_any_order(theirs)
+    assert all(headers for records in ours.values() for _, _, headers in records)
+
+
+@pytest.mark.connector
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_options_of_java_are_understood(sinks: Sinks, codec: str) -> None:
     options = {
