@@ -132,15 +132,16 @@ def test_same_function_can_be_started_again(spark: SparkSession, newest: Case) -
     assert newest.found() == newest.wanted()
 
 
+@BOTH
 def test_ledger_is_kept_alive_while_the_query_runs(
-    spark: SparkSession, newest: Case, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The day that an entry may grow old is a moment here; the query has nothing to write."""
     monkeypatch.setattr(sinks, "Renewal", functools.partial(Renewal, interval=0.2))
     stored: list[str] = []
     monkeypatch.setattr(GroupLedger, "write", noting(stored, GroupLedger.write))
-    writer = frame(spark, newest.add(1).source).writeStream.foreachBatch(newest.sink())
-    query = writer.option("checkpointLocation", str(newest.checkpoint)).start()
+    writer = frame(spark, case.add(1).source).writeStream.foreachBatch(case.sink())
+    query = writer.option("checkpointLocation", str(case.checkpoint)).start()
     try:
         wait_for(lambda: len(stored) > 3, "the entry was not renewed")
     finally:
@@ -149,8 +150,8 @@ def test_ledger_is_kept_alive_while_the_query_runs(
     count = len(stored)
     time.sleep(1.0)
     assert len(stored) == count
-    newest.add(1).run(spark)
-    assert newest.found() == newest.wanted()
+    case.add(1).run(spark)
+    assert case.found() == case.wanted()
 
 
 def noting(stored: list[str], write: Any) -> Any:
