@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,10 @@ class Rows:
         return self._settings.get(name.rpartition(".")[2], default)
 
 
-def made(rows: Rows, kafka: dict[str, str] | None = None, **sink: Any) -> Any:
+def made(
+    rows: Rows, kafka: dict[str, str] | None = None, every: str | None = None, **sink: Any
+) -> Any:
+    """The queries of a pipeline with one sink; ``every`` is its own trigger."""
     out = {"from": "orders", "kind": "topic", "topic": "t", **sink}
     values = {
         "name": "shop",
@@ -37,10 +39,11 @@ def made(rows: Rows, kafka: dict[str, str] | None = None, **sink: Any) -> Any:
         "kafka": kafka or {"client.id": "me"},
         "sources": {"orders": {"topic": "o", "schema": "n INT", "dead_letter": "bad"}},
         "sinks": {"out": {key: value for key, value in out.items() if value is not MISSING}},
+        **({} if every is None else {"trigger": every}),
     }
     definition = define(values, origin="o.toml", folder=Path("/data"))
     frames: Any = {"out": rows}, {"orders": rows}
-    return flows(definition, repeat(Graph({}, *frames)))
+    return flows(definition, lambda _: Graph({}, *frames))
 
 
 def test_queries_have_folders_of_their_own() -> None:
@@ -50,6 +53,13 @@ def test_queries_have_folders_of_their_own() -> None:
         "orders.dead-letter",
         "/state/orders.dead-letter",
     )
+
+
+def test_a_trigger_of_a_sink_goes_before_that_of_the_pipeline() -> None:
+    out, letters = made(Rows(), every="5 seconds", trigger="1 minute")
+    assert (out.trigger, letters.trigger) == ("1 minute", "5 seconds")
+    assert [flow.trigger for flow in made(Rows(), every="5 seconds")] == ["5 seconds"] * 2
+    assert [flow.trigger for flow in made(Rows(), trigger="1 minute")] == ["1 minute", None]
 
 
 def test_at_least_once_is_the_plain_sink() -> None:
