@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,9 +47,16 @@ def broker() -> Iterator[Broker]:
 
 def script(broker: Broker, source: str, *more: str) -> subprocess.Popen[str]:
     """A process of its own, with the broker's address as its first argument."""
-    command = [sys.executable, "-W", "error", "-c", source, broker.bootstrap, *more]
+    return started(["-c", source, broker.bootstrap, *more])
+
+
+def started(arguments: list[str]) -> subprocess.Popen[str]:
+    """A Python of its own, for which warnings are errors."""
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    command = [sys.executable, "-W", "error", *arguments]
+    return subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -61,7 +70,7 @@ def said(process: subprocess.Popen[str], text: str | None = None) -> list[str]:
     try:
         out, complaints = process.communicate(text, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # also what it has started, which has its pipes too
         process.communicate()
         raise
     assert (process.returncode, complaints) == (0, "")
@@ -139,6 +148,56 @@ def test_forked_child_that_only_ends_takes_nothing_along(broker: Broker) -> None
     fill(broker, range(COUNT))
     assert said(script(broker, EXIT)) == ["status 0"]
     assert sum(offset or 0 for offset in stored(broker).values()) == 1
+
+
+WORKERS = """
+import multiprocessing, sys, karrow
+from karrow.errors import StateError
+
+def rest(consumer, found):
+    while len(found) < 40:
+        found += consumer.poll(1.0)
+    return sorted((one.partition, one.offset) for one in found)
+
+def own(bootstrap, group):
+    options = {"start": "earliest", "max_wait": 0.05, "group": group}
+    with karrow.Consumer(bootstrap, "topic", **options) as consumer:
+        return rest(consumer, [])
+
+def inherited(call):
+    try:
+        return str(getattr(consumer, call)())
+    except StateError as error:
+        return str(error)
+
+if __name__ == "__main__":
+    bootstrap, method = sys.argv[1:]
+    options = {"start": "earliest", "max_wait": 0.05, "group": "group"}
+    consumer = karrow.Consumer(bootstrap, "topic", **options)
+    found = consumer.poll(10, max_records=1)
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        seen = pool.starmap(own, [(bootstrap, f"own-{number}") for number in range(4)])
+        if method == "fork":
+            print(*pool.map(inherited, ["poll", "__next__", "commit"]), sep="\\n")
+        pool.close()
+        pool.join()
+    print([places == rest(consumer, found) for places in seen], len(found))
+    consumer.close()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_multiprocessing_read(broker: Broker, method: str, tmp_path: Path) -> None:
+    """Row 39: each with a consumer of its own; one from before the fork says so and is left."""
+    fill(broker, range(COUNT))
+    program = tmp_path / "program.py"  # which workers that are spawned import
+    program.write_text(WORKERS, "utf-8")
+    *told, last = said(started([str(program), broker.bootstrap, method]))
+    assert last == f"{[True] * 4} 40"
+    clear = "the consumer was made before a fork; make one in the child process"
+    assert told == ([clear] * 3 if method == "fork" else [])
+    groups = [GROUP, *(f"own-{number}" for number in range(4))]
+    assert [stored(broker, one) for one in groups] == [{0: COUNT, 1: COUNT}] * 5
 
 
 # Row 40: signals.
