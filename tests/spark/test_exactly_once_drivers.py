@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import KafkaCluster
-from tests.spark.once import Case, Driver, Relay, wait_for
+from tests.spark.once import ROWS, Case, Driver, Relay, wait_for
 
 BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
 # Where a driver dies, in the order of the protocol; the last two come after a failure.
@@ -79,12 +79,16 @@ def test_driver_that_reads_from_kafka_dies_before_and_after_its_commit(
 
 
 @BOTH
-def test_driver_dies_while_its_tasks_write(case: Case) -> None:
+@pytest.mark.parametrize("point", ["task-begun", "task-wrote", "task-done"])
+def test_driver_dies_while_its_tasks_write(case: Case, point: str) -> None:
+    """The tasks wait at the point until it is dead, and then they go on, if they live."""
     hold = case.flag()
     hold.touch()
-    case.add(2)
-    with case.driver(f"wait=task-done@0:{hold}") as driver:
-        wait_for(lambda: case.offsets() >= 40, "the tasks did not write")
+    case.add(1).add(1, rows=200).add(1)
+    with case.driver(f"wait={point}@1:{hold}") as driver:
+        driver.reaches(hold)
+        has_rows = case.offsets() > ROWS + case.partitions  # more than the first and its markers
+        assert point == "task-wrote" or has_rows is (point == "task-done")
         driver.kill()
         hold.unlink()
         finish(case)
