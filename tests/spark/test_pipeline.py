@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from functools import partial
-from itertools import combinations, repeat
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -348,7 +348,8 @@ def test_short_words_for_times_are_spark_s_own(
         trigger=delay, sources__orders__watermark__delay=delay, checkpoint="there"
     )
     pipeline.check(spark)
-    flow = queries.flows(pipeline.definition, repeat(graph.build(pipeline.definition, spark)))[1]
+    made = graph.build(pipeline.definition, spark)
+    flow = queries.flows(pipeline.definition, lambda _: made)[1]
     assert flow.trigger is not None
     flow.rows.writeStream.trigger(processingTime=flow.trigger)
 
@@ -356,7 +357,9 @@ def test_short_words_for_times_are_spark_s_own(
 @pytest.mark.gate
 def test_queries_have_no_part_of_a_plan_in_common(spark: SparkSession, tmp_path: Path) -> None:
     """Spark keeps a set without a lock in every plan; queries that shared one broke it for good."""
-    flows = nowhere(tmp_path).pipeline()._flows(spark, apart=True)
+    pipeline = nowhere(tmp_path).pipeline()
+    seen = dict.fromkeys(queries.checkpoints(pipeline.definition), pipeline.definition)
+    flows = pipeline._flows(spark, seen)
     parts = [set(plan_parts(spark, flow.rows)) for flow in flows]
     assert len(parts) == 3
     assert all(len(one) > 3 for one in parts)

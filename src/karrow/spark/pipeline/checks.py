@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
+from typing import TYPE_CHECKING
 
 from karrow.errors import ConfigError
 from karrow.spark import login
 from karrow.spark.pipeline.definition import AT_LEAST_ONCE, EXACTLY_ONCE, PARQUET, TOPIC
-from karrow.spark.pipeline.session import said
+from karrow.spark.pipeline.folders import Folder
 from karrow.spark.pipeline.settings import (
     SOURCE_KEYS,
     exactly_once_options,
@@ -38,9 +34,6 @@ if TYPE_CHECKING:
     from karrow.spark.pipeline.table import Setting
 
 __all__ = ["Checked", "check_environment", "check_files", "check_options", "unchecked"]
-
-# What Spark calls the batches in its logs; every tenth of files holds those before it.
-_BATCH = re.compile(r"(\d+)(\.compact)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +77,9 @@ def check_files(flows: Iterable[Flow], spark: SparkSession) -> None:
         if flow.format != PARQUET:
             continue
         path, checkpoint = flow.options["path"], flow.checkpoint
-        try:
-            written = _last_batch(spark, f"{path}/_spark_metadata")
-            known = _last_batch(spark, f"{checkpoint}/offsets")
-        except (Py4JJavaError, PySparkException) as error:
-            raise ConfigError(f"{flow.where} path {path}: {said(error)}") from None
+        where = f"{flow.where} path"
+        written = Folder(spark, f"{path}/_spark_metadata", where).last_batch()
+        known = Folder(spark, f"{checkpoint}/offsets", where).last_batch()
         if written > known:
             last = f"none after {known}" if known >= 0 else "none"
             raise ConfigError(
@@ -96,20 +87,6 @@ def check_files(flows: Iterable[Flow], spark: SparkSession) -> None:
                 f"checkpoint {checkpoint} knows {last}: Spark would drop rows as written already",
                 hint="bring the checkpoint back that belongs to the files, or name another path",
             )
-
-
-def _last_batch(spark: SparkSession, folder: str) -> int:
-    """The last batch in a folder of a log of Spark's, wherever that is; -1 without any."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no other way to ask
-    if jvm is None:
-        return -1
-    path = jvm.org.apache.hadoop.fs.Path(folder)
-    state = spark._jsparkSession.sessionState()  # noqa: SLF001
-    files = path.getFileSystem(state.newHadoopConf())
-    if not files.exists(path):
-        return -1
-    names = [status.getPath().getName() for status in files.listStatus(path)]
-    return max((int(found[1]) for name in names if (found := _BATCH.fullmatch(name))), default=-1)
 
 
 def unchecked(definition: Definition, *, asked: bool) -> tuple[str, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from karrow.spark.pipeline import brokers, checks, graph, queries, session
+from karrow.spark.pipeline.beginnings import beginning_together
 from karrow.spark.pipeline.define import define, read_file
 from karrow.spark.pipeline.plan import Plan
 from karrow.spark.pipeline.running import Running
@@ -93,7 +93,7 @@ class Pipeline:
         asked if that is wanted; what was not looked at is in the result.
         """
         with session.opened(self.definition, spark, session.LOCAL, log) as own:
-            self._flows(own, apart=False)
+            self._checked(own)
         if ask_brokers:
             checks.check_environment(self.definition)  # nobody can log in with half a login
             brokers.check_topics(self.definition)
@@ -124,8 +124,10 @@ class Pipeline:
         with ExitStack() as stack:
             opened = session.opened(self.definition, spark, master, log)
             own = stack.enter_context(opened)
-            flows = self._flows(own, apart=True)
+            self._checked(own)
             brokers.check_topics(self.definition)
+            places = queries.checkpoints(self.definition)
+            flows = self._flows(own, beginning_together(self.definition, places, own))
             checks.check_files(flows, own)
             return Running(self.name, flows, stack.pop_all(), once=once)
 
@@ -150,9 +152,12 @@ class Pipeline:
             wish.listen()
             return running.watch(view, wish)
 
-    def _flows(self, spark: SparkSession, *, apart: bool) -> list[queries.Flow]:
-        """The queries; ``apart`` with tables of their own each, as they have to be to run."""
+    def _checked(self, spark: SparkSession) -> None:
+        """Look at everything that needs neither brokers nor files."""
         made = graph.build(self.definition, spark)
         checks.check_options(self.definition, made)
-        more = (graph.build(self.definition, spark) if apart else made for _ in count())
-        return queries.flows(self.definition, chain([made], more))
+        queries.flows(self.definition, lambda _: made)
+
+    def _flows(self, spark: SparkSession, seen: Mapping[str, Definition]) -> list[queries.Flow]:
+        """The queries, each with tables of its own, of the pipeline as it is to see it."""
+        return queries.flows(self.definition, lambda name: graph.build(seen[name], spark))

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from karrow.spark.pipeline.definition import DeadLetter, Definition, Sink, Source
     from karrow.spark.pipeline.graph import Graph
 
-__all__ = ["Flow", "Gate", "flows"]
+__all__ = ["Flow", "Gate", "checkpoints", "flows"]
 
 # Few rows are bad, and one task never has to wait for others.
 _LETTER_TASKS = 1
@@ -121,19 +121,31 @@ class Flow:
         return writer.format(self.format).options(**self.options)
 
 
-def flows(definition: Definition, graphs: Iterator[Graph]) -> list[Flow]:
-    """The queries of a pipeline, not started yet, each of the next graph.
+def checkpoints(definition: Definition) -> dict[str, str | None]:
+    """The queries of a pipeline by name, and the folders of their checkpoints."""
+    letters = [one for one in definition.sources.values() if one.dead_letter is not None]
+    names = [*definition.sinks, *map(_letters_name, letters)]
+    return {name: _folder(definition, name) for name in names}
+
+
+def flows(definition: Definition, graph_of: Callable[[str], Graph]) -> list[Flow]:
+    """The queries of a pipeline, not started yet, each of the graph that it gets by its name.
 
     Those whose settings are not to be had here are left out: a file can be checked without them,
     and is not started without them.
     """
     sinks = [
-        _sink(definition, sink, next(graphs).sinks[sink.name])
+        _sink(definition, sink, graph_of(sink.name).sinks[sink.name])
         for sink in definition.sinks.values()
         if not unread((*sink.kafka, *sink.options))
     ]
     letters = [
-        _letters(definition, source, source.dead_letter, next(graphs).dead_letters[source.name])
+        _letters(
+            definition,
+            source,
+            source.dead_letter,
+            graph_of(_letters_name(source)).dead_letters[source.name],
+        )
         for source in definition.sources.values()
         if source.dead_letter is not None and not unread(letter_settings(source))
     ]
@@ -175,7 +187,7 @@ def _sink(definition: Definition, sink: Sink, rows: DataFrame) -> Flow:
 
 def _letters(definition: Definition, source: Source, letter: DeadLetter, rows: DataFrame) -> Flow:
     options = letter_options(source, letter)
-    name, where = f"{source.name}.dead-letter", f"{source.where} dead_letter"
+    name, where = _letters_name(source), f"{source.where} dead_letter"
     into: dict[str, Any] = {"format": "karrow", "options": options}
     if letter.delivery == EXACTLY_ONCE:
         more: dict[str, Any] = {
@@ -194,6 +206,10 @@ def _letters(definition: Definition, source: Source, letter: DeadLetter, rows: D
         checkpoint=_folder(definition, name),
         **into,
     )
+
+
+def _letters_name(source: Source) -> str:
+    return f"{source.name}.dead-letter"
 
 
 def _folder(definition: Definition, name: str) -> str | None:

@@ -5,7 +5,8 @@ Rules, as Spark's own connector has them:
 - The first record that is not older than a time is meant. Where there is none, an end is the end of
   the partition; for a beginning the strategy decides, an error unless it says ``latest``. Ages,
   which Spark does not have, mean the end.
-- Offsets and times for each partition have to name all that are read, and no others.
+- Offsets and times for each partition have to name all that are read, and no others; but for
+  offsets that were noted a while ago, which say what becomes of others ("@others").
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from karrow.aio.client import AsyncClient
     from karrow.config import FetchConfig
 
-__all__ = ["EARLIEST", "LATEST", "Place", "Resolved", "Side", "resolved"]
+__all__ = ["EARLIEST", "LATEST", "OTHERS", "Place", "Resolved", "Side", "resolved"]
 
 # Spark's numbers for the ends of partitions.
 LATEST, EARLIEST = -1, -2
@@ -34,6 +35,8 @@ Kind = Literal["earliest", "latest", "group", "offsets", "times"]
 
 _OFFSETS = '{"orders": {"0": 23, "1": -1}}, where -2 is earliest and -1 latest'
 _TIMES = '{"orders": {"0": 1700000000000, "1": "-10 minutes"}}'
+# What offsets that were noted say of partitions that have come since.
+OTHERS = "@others"
 STRATEGY = "startingOffsetsByTimestampStrategy"
 
 
@@ -48,6 +51,8 @@ class Place:
     time: OffsetSpec | None = None
     # What to do where no record is as new as a time.
     or_latest: bool = True
+    # Where partitions begin that are not named; None where all have to be.
+    others: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], side: Side, default: Kind) -> Place:
@@ -76,7 +81,9 @@ class Place:
                 return cls("group", name)
         if text.startswith("{"):
             offsets = {one: _offset(name, value) for one, value in _each(name, text, _OFFSETS)}
-            return cls("offsets", name, offsets=offsets)
+            noted = read_json(name, text, _OFFSETS).get(OTHERS)
+            others = EARLIEST if noted == "earliest" else None
+            return cls("offsets", name, offsets=offsets, others=others)
         try:
             time = OffsetSpec.parse(text)
         except ConfigError:
@@ -101,6 +108,8 @@ class Place:
         named = set(self.offsets or self.times)
         if self.kind not in ("offsets", "times") or self.time is not None:
             return
+        if self.others is not None:
+            return
         wanted = set(partitions)
         if missing := sorted(wanted - named):
             raise ConfigError(
@@ -123,7 +132,7 @@ class Place:
         if self.kind in ("earliest", "latest"):
             return dict.fromkeys(wanted, EARLIEST if self.kind == "earliest" else LATEST)
         if self.kind == "offsets":
-            return {one: self.offsets[one] for one in wanted}
+            return {one: self.offsets.get(one, self.others or 0) for one in wanted}
         return await self._find_times(client, config, wanted)
 
     async def _find_times(

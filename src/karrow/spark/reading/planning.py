@@ -9,6 +9,7 @@ from karrow.errors import ConfigError
 from karrow.spark.reading.fetching import BYTES_PER_OFFSET, Fetching
 from karrow.spark.reading.groups import stored_offsets
 from karrow.spark.reading.loss import Verdict, report
+from karrow.spark.reading.offsets import Offsets
 from karrow.spark.reading.places import EARLIEST, LATEST, Place, Resolved, resolved
 
 if TYPE_CHECKING:
@@ -18,11 +19,19 @@ if TYPE_CHECKING:
     from karrow.spark.reading.settings import Settings
     from karrow.types import OffsetSpec, TopicPartition
 
-__all__ = ["Planning"]
+__all__ = ["Planning", "beginnings"]
 
 SAMPLES_AT_ONCE = 4
 # Seconds after which no more samples are begun: a batch should not wait for its size for long.
 SAMPLES_FOR = 10.0
+
+
+async def beginnings(settings: Settings, client: AsyncClient) -> Offsets:
+    """Where a new query begins, as offsets."""
+    planning = Planning(settings, client)
+    topics = await settings.topics.find(client)
+    starts = await planning.resolved(await planning.starts(topics.partitions))
+    return Offsets(starts, topics.ids, is_initial=True)
 
 
 class Planning:

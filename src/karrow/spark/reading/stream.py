@@ -46,7 +46,7 @@ from karrow.spark.reading.groups import GroupCommits
 from karrow.spark.reading.limits import Delay, shared_bytes, shared_offsets
 from karrow.spark.reading.loss import DataLoss, Verdict, report
 from karrow.spark.reading.offsets import Offsets, plain
-from karrow.spark.reading.planning import Planning
+from karrow.spark.reading.planning import Planning, beginnings
 from karrow.spark.reading.ranges import Range
 from karrow.spark.reading.settings import Settings
 from karrow.spark.reading.task import read_range
@@ -151,13 +151,7 @@ class _Stream:
 
     def begin(self) -> Offsets:
         client = self._client()
-        return client.run(self._begin(client.client))
-
-    async def _begin(self, client: AsyncClient) -> Offsets:
-        planning = Planning(self.settings, client)
-        topics = await self.settings.topics.find(client)
-        starts = await planning.resolved(await planning.starts(topics.partitions))
-        return Offsets(starts, topics.ids, is_initial=True)
+        return client.run(beginnings(self.settings, client.client))
 
     def end_with_what_is_there(self) -> None:
         client = self._client()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -143,7 +142,7 @@ def test_a_login_that_the_environment_lacks_is_not_checked_and_not_started_witho
     definition = shop(kafka, options, {**TOPIC, **options})
     graph = rows()
     check_options(definition, graph)
-    assert flows(definition, repeat(graph)) == []
+    assert flows(definition, lambda _: graph) == []
     (told,) = unchecked(definition, asked=True)
     assert told == "KARROW_SASL_* and KARROW_TLS_* are not set here, nor what they are for"
     where = r"^o.toml: \[sources.orders\] options credentials finds no login: neither KARROW_SASL_M"
