@@ -5,6 +5,7 @@
 | unread | acknowledged, and never handed to anybody |
 | skipped | behind a gap: an assignment went past a record, or a commit past what was handed out |
 | repeated | handed out twice in one assignment, or after a later one |
+| again | handed out in an assignment that began after a commit past it was confirmed |
 | stolen | handed to somebody who did not own the partition |
 | shared | two owners at a time, of whom neither was told that it had lost the partition |
 | late | a commit was stored though the partition had gone to somebody else |
@@ -46,7 +47,7 @@ class Did:
 class Wrong:
     """Something that must not be."""
 
-    kind: Literal["unread", "skipped", "repeated", "stolen", "shared", "late"]
+    kind: Literal["unread", "skipped", "repeated", "again", "stolen", "shared", "late"]
     did: Did
     note: str = ""
 
@@ -87,11 +88,12 @@ class ReadLog:
 
 @dataclass
 class Term:
-    """A partition in the hands of one member."""
+    """A partition in the hands of one member; ``floor`` is what was stored before it began."""
 
     member: str
     begin: int
     generation: int
+    floor: int = 0
     last: int | None = None
     end: int | None = None
     is_unaware: bool = False
@@ -114,6 +116,8 @@ class Partition:
     unaware: dict[str, int] = field(default_factory=dict)
     # Everything in front of it was handed out.
     done: int = 0
+    # The furthest commit that anybody knows to be stored.
+    stored: int = 0
 
     def term_of(self, member: str) -> Term | None:
         """The member's term, if it has one now."""
@@ -123,7 +127,8 @@ class Partition:
     def begin(self, did: Did, when: int) -> None:
         """A member is told that the partition is its own."""
         is_unaware = did.generation <= self.unaware.get(did.member, did.generation - 1)
-        self.terms.append(Term(did.member, when, did.generation, is_unaware=is_unaware))
+        term = Term(did.member, when, did.generation, self.stored, is_unaware=is_unaware)
+        self.terms.append(term)
 
     def note_unaware(self, did: Did) -> None:
         """A member may not hear of the end of what it got until now."""
@@ -179,6 +184,9 @@ def _read(known: Partition, term: Term | None, did: Did) -> Iterable[Wrong]:
         return
     if term.last is not None and did.offset <= term.last:
         yield Wrong("repeated", did, f"after {term.last}")
+    elif did.offset < term.floor and not term.is_unaware:
+        # Who could not know of that commit may have begun before it was made.
+        yield Wrong("again", did, f"though {term.floor} was stored before")
     elif term.last is not None:
         gap = [one for one in known.offsets if term.last < one < did.offset]
         if gap:
@@ -197,6 +205,7 @@ def _stored(known: Partition, did: Did) -> Iterable[Wrong]:
 
 def _ahead(known: Partition, did: Did) -> Iterable[Wrong]:
     """A commit past something that was not handed to anybody."""
+    known.stored = max(known.stored, did.offset)
     gap = [
         one for one in known.offsets if known.done <= one < did.offset and one not in known.handed
     ]

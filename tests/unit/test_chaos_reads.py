@@ -52,6 +52,21 @@ def test_repetition_in_one_assignment_is_found() -> None:
     assert not kinds("a assigned", *reads("a", 0), "a lost", "a assigned", *reads("a", 0))
 
 
+def test_record_that_comes_again_after_its_commit_was_confirmed_is_found() -> None:
+    stored = ["a assigned", *reads("a", 0, 1, 2), "a committing 2", "a stored 2", "a revoked"]
+    assert kinds(*stored, "b assigned", *reads("b", 1, 2)) == ["again"]
+    seen = ["a assigned", *reads("a", 0, 1, 2), "o seen 2", "a lost"]
+    assert kinds(*seen, "b assigned", *reads("b", 0, 1, 2)) == ["again", "again"]
+
+
+def test_record_may_come_again_whose_commit_is_not_known_of() -> None:
+    failed = ["a assigned", *reads("a", 0, 1), "a committing 2", "a lost"]
+    assert not kinds(*failed, "b assigned", *reads("b", 0, 1))
+    # What it was given before it was dropped it hears of late, with the place of that time.
+    unaware = ["a unaware -1 4", "b assigned -1 5", *reads("b", 0, 1), "o seen 2", "b revoked"]
+    assert not kinds(*unaware, "a assigned -1 4", *reads("a", 0), "a lost")
+
+
 def test_record_of_somebody_else_is_found() -> None:
     assert kinds("a assigned", "a revoked", *reads("a", 0)) == ["stolen"]
 
