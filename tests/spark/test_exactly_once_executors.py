@@ -18,8 +18,21 @@ from tests.spark.standalone import Standalone
 
 pytestmark = pytest.mark.timeout(3600)
 BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
-# What the driver comes by in a batch that no task fails in; the ledger is opened for the first.
-STEPS = ("opened", "prepared", "written", "checked", "stored", "ended", "committed")
+# What the driver comes by, and in which batch: the ledger is opened for the first, and an attempt
+# is fenced after a failure.
+STEPS = (
+    ("open-claimed", 0),
+    ("opened", 0),
+    ("prepared", 1),
+    ("written", 2),
+    ("checked", 3),
+    ("stored", 4),
+    ("ended", 5),
+    ("committed", 6),
+    ("fence-looked", 7),
+    ("fenced", 8),
+)
+FAILING = (7, 8)
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +89,12 @@ def test_executor_is_killed_before_or_after_its_tasks_have_written(
 
 @BOTH
 def test_executors_are_killed_at_every_step_of_the_driver(case: Case, cluster: Standalone) -> None:
-    """All of them, in each batch at another step."""
-    case.add(len(STEPS))
-    held_at = [held(case, point, batch) for batch, point in enumerate(STEPS)]
-    with on_cluster(case, cluster, ",".join(order for _, order in held_at)) as driver:
+    """All of them, while the driver is between two steps of a batch."""
+    case.add(STEPS[-1][1] + 1)
+    held_at = [held(case, point, batch) for point, batch in STEPS]
+    failures = [f"raise=written@{batch}:{case.flag()}" for batch in FAILING]
+    text = ",".join([*failures, *(order for _, order in held_at)])
+    with on_cluster(case, cluster, text) as driver:
         for hold, _ in held_at:
             arrived(hold, driver)
             running = cluster.executors()
@@ -88,6 +103,7 @@ def test_executors_are_killed_at_every_step_of_the_driver(case: Case, cluster: S
                 os.kill(pid, signal.SIGKILL)
             hold.unlink()
         driver.succeeded()
+        assert all(was_repeated(driver, batch) for batch in FAILING)
     assert case.found() == case.wanted()
 
 
