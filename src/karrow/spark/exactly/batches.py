@@ -29,7 +29,7 @@ from typing import Literal, Protocol
 
 from karrow import events
 from karrow.aio.producing.coordinator_calls import Identity
-from karrow.errors import ConfigError, KarrowError, StateError
+from karrow.errors import AuthorizationError, ConfigError, KarrowError, StateError
 from karrow.spark.exactly.crash import crash_point, note_batch
 from karrow.spark.exactly.ledger import Entry
 
@@ -221,7 +221,7 @@ class Batches:
             except Exception as error:
                 if self._has_come_to_pass(batch):
                     return True
-                if not left or isinstance(error, ConfigError):
+                if not left or isinstance(error, (AuthorizationError, ConfigError)):
                     raise
                 self._tell(batch, error)
             else:

@@ -31,7 +31,8 @@ from karrow.errors import (
     UnknownTopicOrPartition,
 )
 from karrow.net.retry import backoff_delay
-from karrow.types import CommittedOffset, ConfigResource, TopicPartition
+from karrow.spark.exactly.rights import require_group, require_topics
+from karrow.types import AclOperation, CommittedOffset, ConfigResource, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,8 +114,10 @@ class GroupLedger:
         self._where = TopicPartition(topic, 0)
 
     async def prepare(self, client: AsyncClient) -> None:
-        """Make sure that the topic exists which the offset is kept for."""
+        """Make sure that the topic exists which the offset is kept for, and may be used so."""
         await _topic_exists(client, self._where.topic)
+        await require_topics(client, [self._where.topic], AclOperation.READ)
+        await require_group(client, self.name)
 
     async def read(self, client: AsyncClient) -> Entry | None:
         """The entry, once no transaction is about to change it (KIP-447)."""
@@ -154,6 +157,7 @@ class TopicLedger:
                 hint="leave ledger_topic out to have one made",
             )
         await self._check_stays(client)
+        await require_topics(client, [self.name], AclOperation.READ, AclOperation.WRITE)
 
     async def _check_stays(self, client: AsyncClient) -> None:
         """Refuse a topic whose records expire; one that tells nobody is taken as it is."""

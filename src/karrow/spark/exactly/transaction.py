@@ -48,8 +48,9 @@ from karrow.errors import (
 from karrow.net.retry import is_commit_retriable
 from karrow.spark import pool
 from karrow.spark.exactly.crash import crash_point
+from karrow.spark.exactly.rights import require_topics
 from karrow.sync.loop import run
-from karrow.types import CommittedOffset, GroupMetadata, TopicPartition
+from karrow.types import AclOperation, CommittedOffset, GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -204,6 +205,8 @@ class BlockingTransaction:
         self._twin = SharedTransaction(self._client.twin, config, ledger)
         # The topics of the attempt, by their names; None where brokers have no ids yet.
         self._ids: dict[str, UUID | None] = {}
+        # Topics that may be written to, as far as brokers tell.
+        self._allowed: set[str] = set()
 
     @property
     def who(self) -> Identity:
@@ -216,13 +219,20 @@ class BlockingTransaction:
         return self._twin.version
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions topics have now; raises for one that does not exist."""
+        """How many partitions topics have now; raises for one that is not there to be written."""
         names = sorted(topics)
         self._twin.ledger.check_rows(names)
         said = self._client.metadata(names).topics
         counts = {name: _count(name, said.get(name)) for name in names}
+        self._require(set(names) - self._allowed)
         self._ids = _ids(said)
         return counts
+
+    def _require(self, topics: set[str]) -> None:
+        if topics:
+            asked = require_topics(self._client.twin, topics, AclOperation.WRITE)
+            run(asked, "SharedTransaction")
+            self._allowed |= topics
 
     def open(self) -> Entry | None:
         """Take the transactional id; gives the last batch that is committed."""
