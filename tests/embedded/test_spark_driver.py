@@ -192,7 +192,7 @@ def test_an_answer_that_is_lost_changes_nothing(query: Query, api: str, when: An
 
 def test_a_batch_that_fails_is_tried_again(query: Query) -> None:
     query.batch(0)
-    query.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    query.broker.fail("Produce", "INVALID_RECORD")
     query.batch(1)
     assert stored(query.broker) == rows_of(0, 1)
 
