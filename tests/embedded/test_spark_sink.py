@@ -91,6 +91,12 @@ def values(found: dict[int, list[Record]]) -> list[bytes]:
     return sorted(record.value or b"" for records in found.values() for record in records)
 
 
+def test_a_topic_that_is_missing_is_told_with_what_would_be_right(broker: karrow.Broker) -> None:
+    right = "create it first, or name another by the option topic"
+    with pytest.raises(errors.UnknownTopicOrPartition, match=rf"topic missing\); {right}"):
+        writer(broker, topic="missing")
+
+
 def test_a_task_returns_when_its_rows_are_written(broker: karrow.Broker) -> None:
     rows: Rows = [{"key": str(n), "value": f"value {n}"} for n in range(1000)]
     assert writer(broker, topic="orders").write(batches(rows)) == Written(1000)

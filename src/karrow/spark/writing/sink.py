@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from karrow.errors import ConfigError, StateError
+from karrow.errors import ConfigError, StateError, UnknownTopicOrPartition
 from karrow.spark.arriving import arrive
 from karrow.spark.exactly.batches import QUERY_ID
 from karrow.spark.writing import driver
@@ -32,6 +32,8 @@ from karrow.spark.writing.terms import Terms
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from karrow.config import ProducerConfig
 
 # How long a topic is looked for; whoever has mistyped an address waits for this.
 LOOK_UP = 30.0
@@ -55,9 +57,7 @@ class Sink:
         terms = self.terms()
         self._columns = Columns(schema, terms.topic)
         if terms.topic is not None and not is_checked:
-            limit = min(terms.config.call_timeout, LOOK_UP)
-            finder = producer(terms.config.replace(api_timeout=limit))
-            finder.partitions_for(terms.topic)  # memory tells after the first time
+            _find(terms.config, terms.topic)
 
     def terms(self) -> Terms:
         """What the options say."""
@@ -98,6 +98,17 @@ class Writer:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write or pack the rows of a task; called where the task runs."""
         return self._sink.write(iterator)
+
+
+def _find(config: ProducerConfig, topic: str) -> None:
+    """Raise for a topic that is not there; what was found once is known from memory."""
+    limit = min(config.call_timeout, LOOK_UP)
+    try:
+        producer(config.replace(api_timeout=limit)).partitions_for(topic)
+    except UnknownTopicOrPartition as error:
+        raise UnknownTopicOrPartition(
+            error.message, hint="create it first, or name another by the option topic", topic=topic
+        ) from error
 
 
 def in_task(given: tuple[str, str, Mapping[str, str], StructType]) -> Writer:
