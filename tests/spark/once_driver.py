@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import karrow.spark
@@ -42,6 +45,24 @@ def source(task: dict[str, Any]) -> DataFrame:
     return frame(session(task), Path(task["source"]))
 
 
+def held(rows: DataFrame, value: str, hold: str) -> DataFrame:
+    """Have the task with that row wait in front of it while the file is there.
+
+    The rows before it are with whoever writes them then.
+    """
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        place = Path(hold)
+        for batch in batches:
+            if value in batch.column("value").to_pylist() and place.exists():
+                place.with_suffix(".seen").write_text(value)
+                while place.exists():
+                    time.sleep(0.01)
+            yield batch
+
+    return rows.mapInArrow(wait, rows.schema)
+
+
 def tell(event: events.Event) -> None:
     """Why an attempt failed, for tests that look for it in the log."""
     print("sink.retry", event.fields["batch"], event.fields["error"], flush=True)  # noqa: T201
@@ -50,7 +71,8 @@ def tell(event: events.Event) -> None:
 def main() -> None:
     events.subscribe(tell, "sink.retry")
     task = json.loads(sys.argv[1])
-    rows = source(task).writeStream.trigger(availableNow=True)
+    lines = held(source(task), *task["held"]) if "held" in task else source(task)
+    rows = lines.writeStream.trigger(availableNow=True)
     if "sink" in task:
         writer = rows.format("karrow").options(**task["sink"])
     else:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -13,7 +16,8 @@ import karrow
 from karrow.records import partition_for
 from tests.brokers import KafkaCluster
 from tests.spark.driven import Driven
-from tests.spark.once import committed
+from tests.spark.once import committed, wait_for
+from tests.spark.standalone import Standalone
 
 # Transactions of version 2, and of version 1.
 BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
@@ -81,11 +85,14 @@ def test_rows_may_name_their_topics(spark: SparkSession, newest: Driven) -> None
     assert {value[-1:] for _, value in there} == {b"0", b"1", b"2"}
 
 
-def test_a_task_that_fails_writes_nothing(spark: SparkSession, newest: Driven) -> None:
-    newest.add(1)
-    said = newest.refusal(spark, "value", "if(right(value, 2) = '39', 7, 0) AS partition")
+@BOTH
+def test_a_task_that_fails_writes_nothing(spark: SparkSession, case: Driven) -> None:
+    case.add(1)
+    said = case.refusal(spark, "value", "if(right(value, 2) = '39', 7, 0) AS partition")
     assert "the topic has partitions 0 to 2" in said
-    assert newest.found() == []
+    assert case.offsets() == 0
+    case.write(spark)
+    assert case.found() == case.wanted()
 
 
 @pytest.mark.gate
@@ -132,6 +139,37 @@ def test_every_batch_is_written_once_whoever_dies_wherever(case: Driven) -> None
     with case.program() as driver:
         driver.succeeded()
     assert case.found() == case.wanted()
+
+
+@LONG
+@BOTH
+def test_executors_that_are_lost_while_tasks_pack_rows_leave_no_trace(
+    case: Driven, tmp_path: Path
+) -> None:
+    """Spark runs the tasks again; nobody but the driver has a transaction, and it writes once."""
+    hold = case.flag()
+    hold.touch()
+    case.add(1).add(1, rows=200).add(1)
+    more: dict[str, Any] = {
+        "sink": case.options(),
+        "held": ["0001-0000150", str(hold)],
+        "settings": {"spark.executor.memory": "512m", "spark.cores.max": "4"},
+    }
+    with (
+        Standalone(tmp_path / "cluster") as cluster,
+        case.driver(master=cluster.master, **more) as driver,
+    ):
+        driver.reaches(hold)
+        before = set(cluster.executors())
+        assert before
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: set(cluster.executors()) - before, "no new executors")
+        hold.unlink()
+        driver.succeeded()
+    assert case.found() == case.wanted()
+    # Nothing was written twice, committed or not: the rest are the markers of three transactions.
+    assert case.offsets() <= len(case.wanted()) + 3 * case.partitions
 
 
 @LONG
