@@ -19,9 +19,9 @@ PARTITIONS = 4
 RECORDS = 50_000  # in each partition, so that no buffer holds them all
 SECONDS = 60.0
 BUFFER = 16 * MEBIBYTE
-# What allocators may keep, for whom a full buffer is never in the same place twice: between the times
-# that are compared the slow one reads half a million records, so that it is less than one leaked
-# object for each, and with the others less than a byte.
+# What allocators may keep, for whom a full buffer is never in the same place twice. The slow one
+# reads half a million records between the times that are compared, so that it is less than a leaked
+# object for each; with the others it is a byte.
 SLACK = BUFFER
 WAYS = ("quick", "slow", "resting")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
