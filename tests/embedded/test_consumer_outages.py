@@ -5,6 +5,7 @@ Rows are those of the failure table.
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
@@ -332,6 +333,20 @@ def test_no_offset_is_skipped_after_seeks_pauses_and_resumes(broker: Broker, see
             walk.poll(0)
 
 
+def costs_at_most(seconds: float, consumer: karrow.Consumer) -> bool:
+    """Whether two seconds without records can pass so cheaply.
+
+    What earlier tests have left may be collected meanwhile, or burn down: who spins does so always.
+    """
+    for _ in range(3):
+        gc.collect()
+        used = time.process_time()
+        assert consumer.poll(2.0) == []
+        if time.process_time() - used <= seconds:
+            return True
+    return False
+
+
 @pytest.mark.parametrize(
     "kind", ["alone", "served", *(pytest.param(one, marks=pytest.mark.slow) for one in CLASSIC)]
 )
@@ -343,9 +358,7 @@ def test_a_consumer_without_brokers_costs_no_time(broker: Broker, kind: str) -> 
         for node in range(1, NODES + 1):
             broker.kill_node(node)
         consumer.poll(0.5)
-        used = time.process_time()
-        assert consumer.poll(2.0) == []
-        assert time.process_time() - used < 0.1  # it takes 0.02
+        assert costs_at_most(0.1, consumer)  # it takes 0.02
         assert consumer.health().state is HealthState.DEGRADED
         for node in range(1, NODES + 1):
             broker.start_node(node)
@@ -362,9 +375,7 @@ def test_many_partitions_and_nothing_to_do_cost_no_time() -> None:
             consumer.poll(0.0)
             until(lambda: len(consumer.assignment) == 500 and consumer.health().is_ok)
             consumer.poll(0.5)
-            used = time.process_time()
-            assert consumer.poll(2.0) == []
-            assert time.process_time() - used < 0.3  # it takes 0.1 for four empty answers of 500
+            assert costs_at_most(0.3, consumer)  # it takes 0.1 for four empty answers of 500
 
 
 def test_health_is_told_by_itself_and_since_is_when_its_state_began(broker: Broker) -> None:
