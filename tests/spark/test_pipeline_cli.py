@@ -260,3 +260,29 @@ def test_a_real_cluster_runs_it(shop: Shop, tmp_path: Path) -> None:
     assert shop.raw() == [0, 1, 2]
     assert shop.totals() == [("ann", 0, 1, 100), ("bob", 0, 1, 100)]
     assert [message.value() for message in shop.bad()] == [b"bad"]
+
+
+def test_a_driver_that_is_killed_on_a_real_cluster_is_started_again(
+    shop: Shop, tmp_path: Path
+) -> None:
+    """SIGKILL of all that the driver has, with batches that are done and one that is not."""
+    more: dict[str, Any] = {
+        "spark": {"spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": 2},
+        "sources__orders__options": {"maxOffsetsPerTrigger": 2},
+    }
+    shop.send(*(order(number) for number in range(20)), b"bad", b"worse")
+    with Standalone(tmp_path / "cluster") as cluster:
+        with start(shop, "--master", cluster.master, **more) as process:
+            until(process, r"raw batch 2: 2 rows in, 2 out")
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate(timeout=LIMIT)
+        assert process.returncode == -signal.SIGKILL
+        shop.send(order(20), order(21, minute=5))
+        with start(shop, "--once", "--master", cluster.master, **more) as process:
+            rest = process.communicate(timeout=LIMIT)[0]
+        assert process.returncode == 0, rest
+    assert shop.raw() == list(range(22))
+    assert shop.totals() == [("ann", 0, 21, 2100)]
+    assert sorted(message.value() or b"" for message in shop.bad()) == [b"bad", b"worse"]
+    (first,) = re.findall(r"raw batch (\d+): .*", rest)[:1]
+    assert int(first) > 2, "it went on, and did not begin anew"
