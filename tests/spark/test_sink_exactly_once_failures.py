@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import karrow
 from tests.brokers import KafkaCluster
+from tests.fix_kafka import NewKafka
 from tests.proxy import ClusterProxy, Proxy
 from tests.proxy_link import Step
 from tests.spark.driven import Driven
@@ -145,6 +146,38 @@ def test_topic_that_is_made_anew_within_a_batch_gets_all_of_it_or_the_query_stop
     assert case.found() == batch
 
 
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
+def test_brokers_that_die_within_a_batch_are_replaced(
+    new_kafka: NewKafka, version: str, tmp_path: Path
+) -> None:
+    """The leader before rows are sent to it, and the coordinator before the commit is."""
+    kafka = new_kafka(version, 3)
+    case = Driven(kafka, tmp_path).add(4)
+    first, second = case.flag(), case.flag()
+    first.touch()
+    second.touch()
+    with case.program(f"wait=prepared@1:{first},wait=stored@2:{second}") as driver:
+        driver.reaches(first)
+        kafka.node(kafka.leader(case.topic)).kill()
+        first.unlink()
+        driver.reaches(second)
+        kafka.heal()
+        kafka.node(coordinator(case)).kill()
+        second.unlink()
+        driver.succeeded()
+    kafka.heal()
+    assert case.found() == case.wanted()
+
+
+def coordinator(case: Driven) -> int:
+    """The broker that has the sink's transactions."""
+    with karrow.Client(case.bootstrap) as client:
+        found = client.find_coordinator(f"karrow.sink.{case.sink_id}", "transaction")
+    assert found.broker is not None
+    return found.broker.id
+
+
 @BOTH
 def test_ledger_topic_that_was_deleted_stops(spark: SparkSession, case: Proxied) -> None:
     case.add(2).write(spark, ledger="topic")
@@ -153,6 +186,18 @@ def test_ledger_topic_that_was_deleted_stops(spark: SparkSession, case: Proxied)
     case.repeat_last()  # or the process that has written it goes on without a look
     assert "no ledger to tell" in case.refusal(spark, ledger="topic")
     case.add(1).write(spark, ledger="topic", onMissingLedger="skip")
+    assert case.found() == case.wanted()
+
+
+@BOTH
+def test_checkpoint_of_another_sink_stops(spark: SparkSession, case: Proxied) -> None:
+    case.add(2).write(spark)
+    case.add(1)
+    said = case.refusal(spark, sinkId=f"{case.sink_id}-other")
+    assert f"sink {case.sink_id}-other: batch 2 has no ledger" in said
+    assert "the checkpoint had another sinkId before" in said
+    assert case.found() == [row for row in case.wanted() if row < "0002"]
+    case.write(spark)
     assert case.found() == case.wanted()
 
 
