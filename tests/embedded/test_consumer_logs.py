@@ -13,6 +13,7 @@ import pytest
 
 import karrow
 from karrow import errors
+from karrow.aio.groups import membership
 from karrow.broker.threaded import Broker
 from karrow.types import HealthState
 from tests.embedded.consuming import (
@@ -33,6 +34,8 @@ from tests.embedded.consuming import (
     take,
     until,
 )
+
+OTHER = "other"
 
 # Batches of one record: a log is cut between batches.
 SINGLE: dict[str, Any] = {"batch_bytes": 1, "linger": 0.0}
@@ -288,6 +291,48 @@ def test_offsets_of_a_topic_are_not_stored_for_another_one_of_its_name(broker: B
             consumer.commit()
         assert time.monotonic() - began < TIMEOUT
         assert stored(broker) == {0: None, 1: None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_that_is_gone_holds_up_no_commit_of_another_one(
+    broker: Broker, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 22: and the group gives it up, long before metadata is too old."""
+    monkeypatch.setattr(membership, "MISSING_TOPICS_PAUSE", 1.0)
+    broker.create_topic(OTHER, 1)
+    fill(broker, range(5))
+    with (
+        karrow.Producer(broker.bootstrap) as producer,
+        karrow.Admin(broker.bootstrap) as admin,
+        reader(broker, KINDS[kind], auto_commit_interval=0.1) as consumer,
+    ):
+        consumer.subscribe(TOPIC, OTHER)
+        producer.send(OTHER, b"").result(TIMEOUT)
+        take(consumer, 11)
+        admin.delete_topic(OTHER)
+        fill(broker, range(5, 10))
+        take(consumer, 10)
+        poll_until(consumer, lambda: (OTHER, 0) not in consumer.assignment)
+        assert stored(broker) == {0: 10, 1: 10}
+        poll_until(consumer, lambda: consumer.health().is_ok)
+
+
+def test_commit_stores_what_it_can_before_a_topic_that_is_gone_fails_it(broker: Broker) -> None:
+    fill(broker, range(5))
+    broker.create_topic(OTHER, 1)
+    with (
+        karrow.Producer(broker.bootstrap) as producer,
+        karrow.Admin(broker.bootstrap) as admin,
+        reader(broker, group=GROUP, auto_commit=False, api_timeout=1.0) as consumer,
+    ):
+        consumer.assign([(TOPIC, 0), (OTHER, 0)])
+        producer.send(OTHER, b"").result(TIMEOUT)
+        take(consumer, 6)
+        admin.delete_topic(OTHER)
+        with pytest.raises(errors.CommitFailed, match="the topic does not exist") as failed:
+            consumer.commit()
+        assert failed.value.context["topic"] == OTHER
+        assert stored(broker)[0] == 5
 
 
 @pytest.mark.parametrize("versions", [{}, {"OffsetCommit": 9}], ids=["by id", "by name"])

@@ -69,8 +69,9 @@ class CommitCalls(OffsetCalls, StoredCalls):
                 require("OffsetCommit", version, "an instance id", FIRST_WITH_INSTANCE)
             if retention is not None:
                 require("OffsetCommit", version, "a retention time", *RETENTION)
-            for topic in read.keys() & {key.topic for key in left}:
-                self._require_same(topic, read[topic])
+            if any(self._is_other(topic, read) for topic in {key.topic for key in left}):
+                # Since they were looked at, a moment ago; the next attempt tells which.
+                raise UnknownTopicOrPartition(api="OffsetCommit", group=name)
             return {
                 "group_id": name,
                 "generation_id_or_member_epoch": generation,
@@ -83,24 +84,26 @@ class CommitCalls(OffsetCalls, StoredCalls):
         left: dict[TopicPartition, CommittedOffset] = {}
 
         async def ask(keys: list[TopicPartition]) -> dict[TopicPartition, KarrowError | None]:
+            lost = await self._lost({key.topic for key in keys}, read)
+            gone: dict[TopicPartition, KarrowError | None] = {
+                key: lost[key.topic] for key in keys if key.topic in lost
+            }
             left.clear()
-            left.update((key, wanted[key]) for key in keys)
-            known = read.keys() & {key.topic for key in keys}
-            await self._cluster.look_up(known)
-            for topic in known:
-                await self._cluster.topic(topic)  # which asks again about one that is gone
+            left.update((key, wanted[key]) for key in keys if key not in gone)
+            if not left:
+                return gone
             request = Request(
                 "OffsetCommit",
                 Node.coordinator(name),
                 body,
                 api_version,
                 most=None if retention is None else RETENTION[1],
-                topics=tuple({key.topic for key in keys}),
+                topics=tuple({key.topic for key in left}),
                 ids_since=COMMIT_IDS_SINCE,
             )
-            outcomes = self._read_committed(await self._send(request), keys)
+            outcomes = self._read_committed(await self._send(request), list(left))
             self._learn_all(outcomes.values(), request.to)
-            return outcomes
+            return {**outcomes, **gone}
 
         await self._call_many(
             wanted, ask, "commit_offsets", retries=retries, retryable=is_commit_retriable
@@ -110,21 +113,34 @@ class CommitCalls(OffsetCalls, StoredCalls):
         """The ids of topics that offsets were read from, as of now; a client has read none."""
         return {}
 
-    def _require_same(self, topic: str, read: UUID) -> None:
-        """Refuse a topic that was deleted and made again since it was read (KIP-516).
+    async def _lost(
+        self, topics: Iterable[str], read: Mapping[str, UUID]
+    ) -> dict[str, KarrowError]:
+        """Topics that are not there, or were deleted and made again since they were read (KIP-516).
 
         Asked at each attempt: a commit that waits for its topic would go to the next one of its
-        name. Brokers that take no ids leave the moment between this and the answer.
+        name, and other topics need not wait. Brokers that take no ids leave the moment between
+        this and the answer.
         """
-        found = self._cluster.cache.topic_id(topic)
-        if found is None:
-            raise UnknownTopicOrPartition(api="OffsetCommit", topic=topic)
-        if found != read:
-            raise CommitFailed(
-                "the topic was deleted and made again: its offsets are others",
-                group=self.default_group,
-                topic=topic,
-            )
+        known = read.keys() & set(topics)
+        await self._cluster.look_up(known)
+        found: dict[str, KarrowError] = {}
+        for topic in known:
+            try:
+                await self._cluster.topic(topic)  # which asks again about one that is gone
+            except KarrowError as error:
+                found[topic] = error
+            if self._is_other(topic, read):
+                found[topic] = CommitFailed(
+                    "the topic was deleted and made again: its offsets are others",
+                    group=self.default_group,
+                    topic=topic,
+                )
+        return found
+
+    def _is_other(self, topic: str, read: Mapping[str, UUID]) -> bool:
+        here = self._cluster.cache.topic_id(topic)
+        return topic in read and here is not None and here != read[topic]
 
     def _committed_topics(
         self, offsets: Mapping[TopicPartition, CommittedOffset], version: int

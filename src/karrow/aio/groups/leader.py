@@ -121,6 +121,11 @@ class Census:
         """Whether all topics exist."""
         return len(self.known) == len(self._topics)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all topics exist, and none of them has gone missing since."""
+        return self.is_complete and self._topics <= self._cluster.cache.snapshot.topics.keys()
+
     async def take(self) -> None:
         """Count."""
         self.sizes = dict.fromkeys(self._topics, 0) | self._counted(await self._ask())

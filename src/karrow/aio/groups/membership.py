@@ -257,16 +257,21 @@ class Membership(AnyMembership, ClassicCalls):
 
     async def _watch(self, census: Census) -> None:
         """The leader's part: join again when topics come, go, or grow."""
-        asked_at = self._now()
+        age = self._config.metadata_max_age
+        pause = min(age, MISSING_TOPICS_PAUSE)
+        asked_at = whole_at = self._now()
         while not census.has_changed():
-            age = self._config.metadata_max_age
-            most = age if census.is_complete else min(age, MISSING_TOPICS_PAUSE)
-            if self._now() - asked_at >= most:
-                asked_at = self._now()
+            now = self._now()
+            if census.is_whole:
+                whole_at = now
+            # A topic may be missing for a moment, from a broker that is behind.
+            due = asked_at + age if census.is_whole else max(asked_at, whole_at) + pause
+            if now >= due:
+                asked_at = now
                 with contextlib.suppress(KarrowError):  # next time
                     if await census.take_again():
                         break
-            await asyncio.sleep(min(self._config.heartbeat_interval, most))
+            await asyncio.sleep(min(self._config.heartbeat_interval, pause))
         self.rejoin("the topics' partitions have changed")
 
     # ---- the end
