@@ -213,7 +213,10 @@ def test_a_second_member_during_commits(broker: Broker, kind: dict[str, Any]) ->
     assert stored(broker) == {0: 40, 1: 40}
 
 
-def test_commits_that_failed_in_the_background_are_forgiven(broker: Broker) -> None:
+@pytest.mark.parametrize("is_waited_for", [False, True])
+def test_commits_that_failed_in_the_background_are_forgiven(
+    broker: Broker, is_waited_for: bool
+) -> None:
     """Health tells of a commit that failed until one succeeds, and no longer."""
     fill(broker, range(5))
     with reader(broker, KINDS["eager"], auto_commit=False) as consumer:
@@ -222,7 +225,11 @@ def test_commits_that_failed_in_the_background_are_forgiven(broker: Broker) -> N
         broker.fail("OffsetCommit", "INVALID_COMMIT_OFFSET_SIZE")
         with pytest.raises(errors.CommitFailed):
             consumer.commit_nowait().result(TIMEOUT)
-        consumer.commit_nowait().result(TIMEOUT)
+        assert consumer.health().state is HealthState.DEGRADED
+        if is_waited_for:
+            consumer.commit()
+        else:
+            consumer.commit_nowait().result(TIMEOUT)
         assert stored(broker) == {0: 5, 1: 5}
         until(lambda: consumer.health().is_ok, 3.0)
 

@@ -116,6 +116,7 @@ class Commits(CommitCalls):
             with span:
                 await self._store(offsets, noted, retries)
         with self._engine.lock:
+        self.trouble = None
             self._positions.committed(noted)
         self._engine.hurry()
 
