@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -24,6 +24,11 @@ def broker(shared: Broker) -> Broker:
     shared.reset()
     shared.create_topic(TOPIC, 1)
     return shared
+
+
+async def poll_on(consumer: karrow.AsyncConsumer) -> NoReturn:
+    while True:
+        await consumer.poll(0.05)
 
 
 async def by_polls(consumer: karrow.AsyncConsumer) -> AsyncIterator[int]:
@@ -161,6 +166,67 @@ def test_consumer_whose_event_loop_has_ended_is_dead(
             assert health.reason == "the consumer's event loop has ended"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (None, "karrow fetch"),
+        (None, "karrow topics"),
+        (None, "karrow watchdog"),
+        ("eager", "karrow commits"),
+        ("eager", "karrow heartbeats"),
+        ("eager", "karrow topics of"),
+        ("cooperative", "karrow member"),
+        ("served", "karrow heartbeats"),
+        ("served", "karrow member"),
+        ("served", "karrow"),
+    ],
+)
+def test_a_consumer_whose_task_somebody_cancels_is_dead(
+    broker: Broker, kind: str | None, name: str
+) -> None:
+    """Nobody else starts what would be read, committed or heard of by it."""
+    fill(broker, range(3), 1)
+    options = {} if kind is None else {**KINDS[kind], "group": GROUP}
+
+    async def main() -> None:
+        consumer = karrow.AsyncConsumer(broker.bootstrap, TOPIC, **{**QUICK, **options})
+        while consumer.health().state is not HealthState.OK:
+            await consumer.poll(0.05)
+        tasks = [one for one in asyncio.all_tasks() if one.get_name().startswith(name)]
+        assert tasks
+        for task in tasks:
+            task.cancel()
+        async with asyncio.timeout(TIMEOUT):
+            with pytest.raises(StateError, match="somebody has cancelled its task"):
+                await poll_on(consumer)
+            assert consumer.health().state is HealthState.DEAD
+            await consumer.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_a_consumer_that_is_closed_as_its_program_is_cancelled_is_at_peace(
+    broker: Broker, kind: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(broker, range(3), 1)
+    options = {} if kind is None else {**KINDS[kind], "group": GROUP}
+
+    async def main() -> None:
+        async with karrow.AsyncConsumer(broker.bootstrap, TOPIC, **{**QUICK, **options}) as reader:
+            while True:
+                async for _ in reader:
+                    running = asyncio.current_task()
+                    assert running is not None
+                    running.cancel()
+
+    began = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    assert time.monotonic() - began < TIMEOUT
+    assert caplog.records == []
 
 
 def test_closed_consumer_gives_nothing_more_however_often_it_is_asked(broker: Broker) -> None:

@@ -5,10 +5,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from karrow.errors import StateError
 
 T = TypeVar("T")
+
+# Tasks that we have cancelled ourselves.
+_ended: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+
+def duty(
+    work: Coroutine[Any, Any, None], name: str, on_cancelled: Callable[[StateError], object]
+) -> asyncio.Task[None]:
+    """A task that nobody else may end: programs cancel all tasks of their loop when they stop.
+
+    It would end in silence, and what it does with it. ``on_cancelled`` is told; an error is for the
+    work itself to tell.
+    """
+    task = asyncio.create_task(work, name=name)
+
+    def tell(done: asyncio.Task[None]) -> None:
+        if done.cancelled() and done not in _ended:
+            hint = "cancel your own tasks only, and close what you have opened"
+            on_cancelled(StateError(f"somebody has cancelled its task, {name!r}", hint=hint))
+
+    task.add_done_callback(tell)
+    return task
 
 
 async def joined(task: asyncio.Task[T]) -> T:
@@ -25,6 +48,7 @@ async def joined(task: asyncio.Task[T]) -> T:
 async def cancelled(*tasks: asyncio.Task[Any] | None) -> None:
     """Cancel tasks, where there are any, and wait for their end, whatever it is."""
     running = [task for task in tasks if task is not None]
+    _ended.update(running)
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)

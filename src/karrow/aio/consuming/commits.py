@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from karrow import events
@@ -34,7 +35,7 @@ from karrow.errors import (
     RebalanceInProgress,
     StateError,
 )
-from karrow.net.sharing import cancelled
+from karrow.net.sharing import cancelled, duty
 from karrow.types import CommittedOffset, GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ class Commits(CommitCalls):
             )
             with span:
                 await self._store(offsets, noted, retries)
-        with self._engine.lock:
         self.trouble = None
+        with self._engine.lock:
             self._positions.committed(noted)
         self._engine.hurry()
 
@@ -221,7 +222,8 @@ class Commits(CommitCalls):
     def start(self) -> None:
         """Commit in the background, if the options say so."""
         if self._background is None and self._config.commits_itself:
-            self._background = asyncio.create_task(self._repeat(), name="karrow commits")
+            broke = partial(self._engine.broke, "committing")
+            self._background = duty(self._repeat(), "karrow commits", broke)
 
     async def _repeat(self) -> None:
         try:

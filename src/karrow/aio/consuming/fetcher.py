@@ -62,7 +62,7 @@ from karrow.errors import (
     UnknownServerError,
     error_for,
 )
-from karrow.net.sharing import cancelled
+from karrow.net.sharing import cancelled, duty
 from karrow.types import Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -159,8 +159,8 @@ class Fetcher(Calls):
         for broker_id in {self._broker_of(fetch) for fetch in self._fetchable()}:
             if broker_id is not None and broker_id not in self._workers:
                 self._signals[broker_id] = asyncio.Event()
-                self._workers[broker_id] = asyncio.create_task(
-                    self._serve(broker_id), name=f"karrow fetch {broker_id}"
+                self._workers[broker_id] = duty(
+                    self._serve(broker_id), f"karrow fetch {broker_id}", self._cancelled
                 )
         self.made_room()
 
@@ -177,8 +177,8 @@ class Fetcher(Calls):
         """The application has taken data: have every worker look again what it may ask for."""
         self.waits_for_room = False
         for broker_id in self._away.keys() - self._asides.keys():
-            self._asides[broker_id] = asyncio.create_task(
-                self._serve_aside(broker_id), name=f"karrow fetch {broker_id} aside"
+            self._asides[broker_id] = duty(
+                self._serve_aside(broker_id), f"karrow fetch {broker_id} aside", self._cancelled
             )
         for signal in self._signals.values():
             signal.set()
@@ -247,6 +247,9 @@ class Fetcher(Calls):
         self.positions.changes += 1
         self._leaders.give_up()
         self._on_refused(error)
+
+    def _cancelled(self, error: KarrowError) -> None:
+        self._on_broken("fetching", error)
 
     # ---- a broker's worker
 

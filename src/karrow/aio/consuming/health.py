@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from karrow import events
 from karrow.aio.consuming.positions import State
-from karrow.net.sharing import cancelled
+from karrow.net.sharing import cancelled, duty
 from karrow.types import Health, HealthState
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Watchdog:
     def start(self) -> None:
         """Look every second."""
         if self._task is None:
-            self._task = asyncio.create_task(self._repeat(), name="karrow watchdog")
+            broke = partial(self._consumer.engine.broke, "the watchdog")
+            self._task = duty(self._repeat(), "karrow watchdog", broke)
 
     async def _repeat(self) -> None:
         try:

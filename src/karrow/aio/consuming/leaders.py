@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from karrow.aio.consuming.watch import is_refusal
 from karrow.errors import KarrowError, LeaderNotAvailable
 from karrow.net.cluster import missing
 from karrow.net.retry import retry_pause
-from karrow.net.sharing import cancelled
+from karrow.net.sharing import cancelled, duty
 
 if TYPE_CHECKING:
     from karrow.aio.consuming.positions import Positions
@@ -61,7 +62,11 @@ class Leaders:
         """Ask for a topic, unless it is asked for already."""
         self._wanted.add(topic)
         if self._looking is None:
-            self._looking = asyncio.create_task(self._look(), name="karrow fetch metadata")
+            self._looking = duty(
+                self._look(),
+                "karrow fetch metadata",
+                partial(self._on_broken, "looking for leaders"),
+            )
 
     def give_up(self) -> None:
         """Ask for nothing more."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from karrow.aio.calls.commits import CommitCalls
@@ -31,7 +32,7 @@ from karrow.errors import (
     UnsupportedVersion,
 )
 from karrow.net.retry import is_consumer_group_retriable
-from karrow.net.sharing import cancelled
+from karrow.net.sharing import cancelled, duty
 from karrow.types import CommittedOffset, OffsetResult, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ class Places(CommitCalls, EpochCalls):
             return
         self._asked.update(new)
         pursue = self._each_leader if by_leader else self._until_answered
-        task = asyncio.create_task(pursue(new, open_questions, ask), name="karrow offsets")
+        work = pursue(new, open_questions, ask)
+        task = duty(work, "karrow offsets", partial(self._engine.broke, "looking for offsets"))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

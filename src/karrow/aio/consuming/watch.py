@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from karrow.aio.calls.base import Calls
 from karrow.errors import AuthenticationError, KarrowError, UnknownTopicOrPartition
 from karrow.net.retry import is_consumer_group_retriable
-from karrow.net.sharing import cancelled
+from karrow.net.sharing import cancelled, duty
 from karrow.types import ClusterMetadata, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class Watch(Calls):
 
     def start(self, subscription: Subscription, rejoin: Callable[[str], object] | None) -> None:
         """Watch the topics of a subscription; ``rejoin`` is how a group hears of others."""
-        self._task = asyncio.create_task(self._repeat(subscription, rejoin), name="karrow topics")
+        work = self._repeat(subscription, rejoin)
+        self._task = duty(work, "karrow topics", partial(self._engine.broke, "watching topics"))
 
     async def _repeat(
         self, subscription: Subscription, rejoin: Callable[[str], object] | None

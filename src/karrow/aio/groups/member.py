@@ -69,7 +69,7 @@ from karrow.errors import (
     UnknownMemberId,
 )
 from karrow.net.retry import JITTER, backoff_delay, is_consumer_group_retriable, is_coordinator
-from karrow.net.sharing import cancelled
+from karrow.net.sharing import cancelled, duty
 from karrow.types import GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class AnyMembership(CoordinatorCalls, ABC):
             self.failures = self._setbacks = 0
             self._reason, self._refusal, self._is_idle = None, None, False
             self._polled_at = self._now()
-            self._rounds = asyncio.create_task(self._run(), name=f"karrow member of {self.group}")
+            self._rounds = duty(self._run(), f"karrow member of {self.group}", self._failed_at_once)
 
     @abstractmethod
     def rejoin(self, reason: str) -> None:
@@ -412,15 +412,18 @@ class AnyMembership(CoordinatorCalls, ABC):
         """Send a heartbeat, which may take ``limit`` seconds, and act on the answer."""
 
     def _run_beside(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=f"karrow {name} of {self.group}")
+        task = duty(work, f"karrow {name} of {self.group}", self._failed_beside)
         self._beside.add(task)
         task.add_done_callback(self._done_beside)
 
     def _done_beside(self, task: asyncio.Task[None]) -> None:
         self._beside.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._refusal = _known(error)
-            self._wake.set()
+            self._failed_beside(error)
+
+    def _failed_beside(self, error: BaseException) -> None:
+        self._refusal = _known(error)
+        self._wake.set()
 
     async def _stop_beside(self) -> None:
         await cancelled(*self._beside)
@@ -490,6 +493,12 @@ class AnyMembership(CoordinatorCalls, ABC):
             self._awaits_poll = False
 
     async def _fail(self, error: Exception) -> None:
+        self._failed_at_once(error)
+        await self._stop_beside()
+        if not isinstance(error, (Fenced, NetworkError, AuthorizationError)):
+            await self._say_goodbye("failed")  # the others need not wait for the session's end
+
+    def _failed_at_once(self, error: Exception) -> None:
         known = _known(error)
         self.state = MemberState.FAILED
         self.trouble = known
@@ -498,9 +507,6 @@ class AnyMembership(CoordinatorCalls, ABC):
             self._drop(self._owner.owned(), known.message)
         finally:
             self._owner.failed(known)
-        await self._stop_beside()
-        if not isinstance(error, (Fenced, NetworkError, AuthorizationError)):
-            await self._say_goodbye("failed")  # the others need not wait for the session's end
 
     # ---- the owner
 
@@ -613,8 +619,7 @@ class AnyMembership(CoordinatorCalls, ABC):
 
     async def _stop(self, task: asyncio.Task[None] | None) -> None:
         if task is not None and task is not asyncio.current_task() and not task.done():
-            task.cancel()
-            await asyncio.wait({task})
+            await cancelled(task)
 
 
 def _known(error: BaseException) -> KarrowError:
