@@ -163,6 +163,7 @@ ASSIGNORS: dict[str, tuple[Any, list[int]]] = {
     "range": ("range", [2, 2]),
     "roundrobin": ("roundrobin", [2, 2]),
     "sticky": ("sticky", [2, 2]),
+    "cooperative-sticky": ("cooperative-sticky", [2, 2]),
     "custom": (karrow.custom_assignor("dealt", dealt), [1, 3]),
 }
 
