@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 import karrow
-from karrow import errors
+from karrow import errors, events
 from karrow.aio.groups import membership
 from karrow.broker.threaded import Broker
 from karrow.types import HealthState
@@ -70,15 +72,55 @@ def test_truncated_log_is_told_and_nothing_is_skipped(broker: Broker) -> None:
         assert found[0].offset == 6
 
 
-def test_truncated_log_goes_on_by_policy(broker: Broker) -> None:
-    """Row 20: with a policy it goes on where the logs part."""
+@contextmanager
+def resets() -> Iterator[list[tuple[Any, ...]]]:
+    """What is told of partitions that went on elsewhere."""
+    seen: list[tuple[Any, ...]] = []
+
+    def note(event: events.Event) -> None:
+        names = ("topic", "partition", "offset", "place", "reason")
+        seen.append(tuple(event.fields[name] for name in names))
+
+    with events.subscribe(note, "consumer.reset"):
+        yield seen
+
+
+@pytest.mark.parametrize(
+    "options", [{"out_of_range": "latest"}, {"start": "earliest"}, {"start": "latest"}]
+)
+def test_truncated_log_goes_on_by_policy(broker: Broker, options: dict[str, Any]) -> None:
+    """Row 20: it goes on where the logs part, and says so; the policy is by default the start."""
     fill(broker, range(10), 1, **SINGLE)
-    with reader(broker, out_of_range="latest") as consumer:
+    with karrow.Consumer(broker.bootstrap, **{**QUICK, **options}) as consumer, resets() as seen:
+        consumer.assign({(TOPIC, 0): "earliest"})
         take(consumer, 10)
         broker.truncate(TOPIC, 0, 6)
         broker.move_leader(TOPIC, 0)
         fill(broker, range(6, 16), 1, **SINGLE)
         assert [one.offset for one in take(consumer, 10)] == list(range(6, 16))
+    assert seen == [(TOPIC, 0, 10, "6", "truncated")]
+
+
+def test_truncated_log_without_an_end_to_begin_at_is_told(broker: Broker) -> None:
+    """Row 20: a start that is no end of the log is no policy."""
+    fill(broker, range(10), 1, **SINGLE)
+    with reader(broker, start="-1h") as consumer:
+        take(consumer, 10)
+        broker.truncate(TOPIC, 0, 6)
+        broker.move_leader(TOPIC, 0)
+        with pytest.raises(errors.LogTruncated):
+            poll_until(consumer, lambda: False)
+
+
+def test_offsets_that_are_gone_are_told_of_though_a_policy_knows_better(broker: Broker) -> None:
+    """Row 24: what retention took is not passed over in silence."""
+    fill(broker, range(10), 1)
+    with reader(broker) as consumer, karrow.Admin(broker.bootstrap) as admin, resets() as seen:
+        take(consumer, 10)
+        admin.delete_records({(TOPIC, 0): 7})
+        consumer.seek((TOPIC, 0), 2)
+        assert [one.offset for one in take(consumer, 3)] == [7, 8, 9]
+    assert seen == [(TOPIC, 0, 2, "earliest", "out_of_range")]
 
 
 def test_truncation_behind_a_restart_is_found(broker: Broker) -> None:
@@ -228,6 +270,20 @@ def test_trouble_of_a_partition_ends_with_its_assignment(broker: Broker) -> None
         until(lambda: consumer.health().state is HealthState.DEGRADED)
         consumer.assign([(TOPIC, 1)])
         until(lambda: consumer.health().is_ok, 3.0)
+
+
+def test_trouble_of_a_partition_that_is_paused_is_none(broker: Broker) -> None:
+    """Nobody fetches it, and so nobody would see the end of it."""
+    with karrow.Consumer(broker.bootstrap, **QUICK) as consumer:
+        consumer.assign([(TOPIC, 0), (TOPIC, 1)])
+        consumer.poll(0.0)
+        until(lambda: consumer.health().is_ok)
+        broker.fail("Fetch", "KAFKA_STORAGE_ERROR", topic=TOPIC, partition=0, times=10_000)
+        until(lambda: consumer.health().state is HealthState.DEGRADED)
+        consumer.pause((TOPIC, 0))
+        until(lambda: consumer.health().is_ok, 3.0)
+        consumer.resume((TOPIC, 0))
+        until(lambda: consumer.health().state is HealthState.DEGRADED)
 
 
 # Row 22 and 23: topics that come and go.

@@ -21,9 +21,11 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from karrow import events
 from karrow.aio._reading import Attention
 from karrow.aio.consuming.fetcher import Fetcher
 from karrow.aio.consuming.inbox import Inbox
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from karrow.config import ConsumerConfig
     from karrow.net.cluster import Cluster
     from karrow.types import TopicPartition
+
+ResetReason = Literal["out_of_range", "truncated", "recreated"]
 
 
 class Engine:
@@ -206,8 +210,28 @@ class Engine:
                 )
             )
         else:
-            self.positions.reset_to(asked.partition, spec)
+            self.go_on(asked.partition, spec, asked.offset, "out_of_range")
             self.changed()
+
+    def go_on(
+        self, partition: TopicPartition, spec: OffsetSpec, offset: int, reason: ResetReason
+    ) -> None:
+        """Read on at another place than at an offset, as the policy says, and tell of it."""
+        self.positions.reset_to(partition, spec)
+        emit = partial(
+            events.emit,
+            "consumer.reset",
+            {"count": 1},
+            client_id=self._config.client_id,
+            group=self._config.group,
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=offset,
+            place=str(spec),
+            reason=reason,
+        )
+        # The lock is held, and a listener may have questions.
+        asyncio.get_running_loop().call_soon(emit)
 
     def _recreated(self, topic: str) -> None:
         """A topic was deleted and made again: its offsets are others, and all of it is new."""
@@ -236,7 +260,7 @@ class Engine:
             except CallbackError as raised:
                 spec, error = None, raised
         if spec is not None:
-            self.positions.reset_to(partition, spec)
+            self.go_on(partition, spec, offset, "recreated")
         elif self.positions.stop(partition, self.positions[partition].epoch):
             self.inbox.fail(error)
 

@@ -26,6 +26,7 @@ FINDING = {
     State.NEEDS_OFFSET: "its committed offset is being looked up",
     State.RESETTING: "the offset to begin at is being looked up",
     State.VALIDATING: "its new leader is asked whether it has what was read",
+    State.LEAVING: "it is given back when what was handed out of it is done",
 }
 
 
@@ -102,7 +103,13 @@ class Watchdog:
         for trouble in (consumer.watch.trouble, consumer.commits.trouble):
             if trouble is not None:
                 yield HealthState.DEGRADED, str(trouble)
-        held_up = {**consumer.engine.places.troubles, **consumer.engine.fetcher.troubles}
+        # Nobody fetches what is paused, and so nobody would see that it could be fetched again.
+        paused = set(consumer.paused)
+        fetching = consumer.engine.fetcher.troubles.items()
+        held_up = {
+            **consumer.engine.places.troubles,
+            **{partition: trouble for partition, trouble in fetching if partition not in paused},
+        }
         for partition in consumer.assignment:
             if partition in held_up:
                 yield HealthState.DEGRADED, f"{partition} stands still: {held_up[partition]}"

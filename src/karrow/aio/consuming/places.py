@@ -290,10 +290,10 @@ class Places(CommitCalls, EpochCalls):
         except CallbackError as error:
             self._engine.inbox.fail(error)
             return
-        if policy is not None and spec is not None:
+        if spec is not None:
             # The ends of a log are places for who has none; here is a better one, as in Java.
-            diverging = OffsetSpec.at(gone.end_offset)
-            self._positions.reset_to(gone.partition, spec if callable(policy) else diverging)
+            place = spec if callable(policy) else OffsetSpec.at(gone.end_offset)
+            self._engine.go_on(gone.partition, place, gone.position, "truncated")
             return
         topic, number = gone.partition
         self._engine.inbox.fail(
