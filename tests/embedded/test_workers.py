@@ -161,6 +161,25 @@ def test_sync_waits_for_a_commit_that_fails_for_a_while(broker: Broker, notes: N
     assert notes.of("stored") == [0, 1, 2]
 
 
+def test_commit_that_failed_is_forgotten_with_its_partition(broker: Broker, notes: Notes) -> None:
+    """The other partitions have nothing to store that could take its place."""
+    broker.create_topic("passing", 1)
+    broker.fail("OffsetCommit", "UNKNOWN_SERVER_ERROR", topic="passing", times=10_000)
+    options = {"topics": ["^orders|passing"], "commit_interval": 0.1, "metadata_max_age": 0.5}
+    with (
+        group_of(broker, Noting, notes, **options) as group,
+        karrow.Admin(broker.bootstrap) as admin,
+    ):
+        put(broker, [1], topic="passing")
+        until(lambda: group.health().state is HealthState.DEGRADED)
+        assert "UNKNOWN_SERVER_ERROR" in group.health().reason
+        admin.delete_topic("passing")
+        broker.clear_faults()
+        put(broker, [2])
+        until(lambda: committed(broker).get((TOPIC, 0)) == 1, "it holds up the others' commits")
+        until(lambda: group.health().is_ok)
+
+
 def test_async_commits_when_much_is_done(broker: Broker, notes: Notes) -> None:
     put(broker, range(10))
     options: dict[str, Any] = {"commit_threshold": 5, "commit_interval": 60, "batch_records": 2}

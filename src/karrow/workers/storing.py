@@ -3,7 +3,8 @@
 Rules:
 - One commit at a time, of everything that is done by then; who waits for an offset that went along
   with another's has what it wants.
-- A commit that fails is made again with the next one. Only what will not pass ends the group.
+- A commit that fails is made again with the next one, soon: a topic that is gone holds up nobody
+  else's offsets. Only what will not pass ends the group.
 - What was done in a log that is there no more is not stored in the one that has taken its place.
 - Without a group nothing is stored, and what is done counts as stored.
 """
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 # How long a commit may take that a rebalance or the end waits for.
 FAREWELL = 5.0
+# How often a commit is tried in a row that another one will follow.
+TRIES = 3
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 2.0
 
@@ -84,7 +87,7 @@ class Storing:
                     await self._much.wait()
             self._much.clear()
             with contextlib.suppress(KarrowError):
-                await self.store()
+                await self.store(retries=TRIES)
 
     async def until(self, actor: Actor, offset: int) -> None:
         """Store an offset, however often that has to be tried, unless its worker is ending.
@@ -95,7 +98,7 @@ class Storing:
         partition = actor.partition
         while self.ledger.is_owed(partition, offset) and not actor.is_gone:
             with contextlib.suppress(KarrowError):
-                await self.store([partition])
+                await self.store([partition], retries=TRIES)
                 continue
             if not self._is_here(partition):
                 return
@@ -112,25 +115,30 @@ class Storing:
             return False
         return True
 
-    async def store(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def store(
+        self, partitions: Iterable[TopicPartition] | None = None, *, retries: int | None = None
+    ) -> None:
         """Store what is done, of all partitions or of these; raises CommitFailed."""
         async with self._turn:
             due = self.ledger.due(partitions)
             offsets = {one: offset for one, offset in due.items() if self._is_here(one)}
             if offsets and self._config.group is not None:
-                await self._commit(offsets)
+                await self._commit(offsets, retries)
             self.ledger.stored(offsets)
+            if not self.ledger.due():  # nothing is left that could fail
+                self.trouble = None
         if len(offsets) < len(due):
             raise CommitFailed(
                 "the topic was deleted and made again: what was done is of the old one",
                 group=self._config.group,
             )
 
-    async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+    async def _commit(self, offsets: dict[TopicPartition, int], retries: int | None) -> None:
         epoch = self.ledger.epoch
         try:
-            await self._consumer.commit(
-                {one: CommittedOffset(offset, epoch(one)) for one, offset in offsets.items()}
+            await self._consumer.commits.store(
+                {one: CommittedOffset(offset, epoch(one)) for one, offset in offsets.items()},
+                retries=retries,
             )
         except KarrowError as error:
             self.trouble = error
