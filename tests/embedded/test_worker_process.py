@@ -105,8 +105,11 @@ def test_callback_that_hangs_is_left_behind(broker: Broker) -> None:
     assert (TOPIC, 0) not in committed(broker)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, -15)])
-def test_second_signal_ends_at_once(broker: Broker, number: signal.Signals, code: int) -> None:
+# Python ends by the signal after an interrupt, unless something was evaluated at exit.
+@pytest.mark.parametrize(("number", "codes"), [(signal.SIGINT, (-2, 1)), (signal.SIGTERM, (-15,))])
+def test_second_signal_ends_at_once(
+    broker: Broker, number: signal.Signals, codes: tuple[int, ...]
+) -> None:
     """Row 40: it does what it would have done without the group."""
     put(broker, [1])
     process = script(broker, "run(Hanging, shutdown=600)")
@@ -116,7 +119,8 @@ def test_second_signal_ends_at_once(broker: Broker, number: signal.Signals, code
     process.send_signal(number)
     began = time.monotonic()
     returned, said, complaints = ended(process)
-    assert (returned, said) == (code, [])
+    assert returned in codes
+    assert said == []
     assert ("KeyboardInterrupt" in complaints) == (number is signal.SIGINT)
     assert time.monotonic() - began < 5
 
