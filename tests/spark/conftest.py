@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jars import JarError
 from pyspark.sql import SparkSession
 
 from tests.brokers import KafkaCluster
+from tests.fix_kafka import brokers_needed
 from tests.spark import sessions
 from tests.spark.both import Both
 
@@ -24,12 +24,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     """A local Spark of two cores with both connectors."""
-    try:
+    with brokers_needed(request.config):
         made = sessions.session(tmp_path_factory.mktemp("spark"))
-    except JarError as error:
-        pytest.skip(str(error))
     yield made
     made.stop()
 

@@ -127,6 +127,7 @@ IGNORED: dict[Dialect, dict[str, str]] = {
         "enable.metrics.push": _STATISTICS,
     },
     "java": {
+        "auto.include.jmx.reporter": _STATISTICS,
         "bootstrap.resolve.timeout.ms": "resolving counts into default.api.timeout.ms",
         "client.dns.lookup": "all addresses of a name are tried",
         "enable.metrics.push": _STATISTICS,
