@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from karrow.errors import ConfigError, KarrowError
 from karrow.spark import pool
-from karrow.spark.pipeline.folders import Folder
+from karrow.spark.pipeline.folders import OFFSETS, Folder
 from karrow.spark.pipeline.settings import SOURCE_KEYS, named, source_options
 from karrow.spark.reading.offsets import plain
 from karrow.spark.reading.places import OTHERS
@@ -77,9 +77,9 @@ def beginning_together(
 def _query(name: str, checkpoint: str | None, spark: SparkSession) -> _Query:
     if checkpoint is None:
         return _Query(name, None, has_begun=False)
-    offsets = Folder(spark, f"{checkpoint}/offsets", name)
     notes = Folder(spark, f"{checkpoint}/beginnings", name)
-    return _Query(name, notes, has_begun=offsets.last_batch() >= 0)
+    has_begun = Folder(spark, checkpoint, name).last_batch(OFFSETS) >= 0
+    return _Query(name, notes, has_begun=has_begun)
 
 
 def _starts(queries: Sequence[_Query], source: Source, settings: Settings) -> dict[str, str]:

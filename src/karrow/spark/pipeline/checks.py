@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from karrow.errors import ConfigError
 from karrow.spark import login
 from karrow.spark.pipeline.definition import AT_LEAST_ONCE, EXACTLY_ONCE, PARQUET, TOPIC
-from karrow.spark.pipeline.folders import Folder
+from karrow.spark.pipeline.folders import FILES, OFFSETS, Folder
 from karrow.spark.pipeline.settings import (
     SOURCE_KEYS,
     exactly_once_options,
@@ -74,12 +74,12 @@ def check_files(flows: Iterable[Flow], spark: SparkSession) -> None:
     rows without a word: after a checkpoint was deleted, or in the folder of another query.
     """
     for flow in flows:
-        if flow.format != PARQUET:
+        if flow.format != PARQUET or flow.checkpoint is None:
             continue
         path, checkpoint = flow.options["path"], flow.checkpoint
         where = f"{flow.where} path"
-        written = Folder(spark, f"{path}/_spark_metadata", where).last_batch()
-        known = Folder(spark, f"{checkpoint}/offsets", where).last_batch()
+        written = Folder(spark, path, where).last_batch(FILES)
+        known = Folder(spark, checkpoint, where).last_batch(OFFSETS)
         if written > known:
             last = f"none after {known}" if known >= 0 else "none"
             raise ConfigError(

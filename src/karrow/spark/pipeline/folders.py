@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["Folder"]
+__all__ = ["FILES", "OFFSETS", "Folder"]
 
+# Spark's logs of batches: those of a query in its checkpoint, and those of files in their folder.
+OFFSETS = "offsets"
+FILES = "_spark_metadata"
 # What Spark calls the batches in its logs; every tenth of files holds those before it.
 _BATCH = re.compile(r"(\d+)(\.compact)?")
 
@@ -34,10 +37,10 @@ class Folder:
             state = spark._jsparkSession.sessionState()  # noqa: SLF001
             self._files = self._at("").getFileSystem(state.newHadoopConf())
 
-    def last_batch(self) -> int:
-        """The last batch in it, if it is a log of Spark's; -1 without any."""
+    def last_batch(self, log: str) -> int:
+        """The last batch in a log of Spark's, a folder inside of it; -1 without any."""
         with self._named():
-            path = self._at("")
+            path = self._at(log)
             if not self._files.exists(path):
                 return -1
             names = [status.getPath().getName() for status in self._files.listStatus(path)]
