@@ -21,6 +21,7 @@ from karrow.records._hash import partition_for
 from karrow.spark.data_source import KarrowDataSource
 from karrow.spark.exactly import routing, task
 from karrow.spark.exactly.settings import Settings
+from karrow.spark.exactly.sink import exactly_once
 from karrow.spark.reading.batch import BatchReader, FilteredReader, batch_reader
 from karrow.spark.reading.pushdown import Bounds
 from karrow.spark.reading.stream import StreamReader
@@ -115,3 +116,10 @@ def test_a_worker_without_karrow_says_so(made: object, tmp_path: Path) -> None:
     assert last.startswith("RuntimeError: karrow cannot be imported by the Python of this Spark")
     assert sys.executable in last
     assert "No module named 'karrow'" in last
+
+
+def test_function_for_each_batch_stays_where_it_was_made() -> None:
+    """Spark Connect would run it elsewhere; whoever tries hears what to use there."""
+    sink = exactly_once("b1:9092", "totals", sink_id="totals")
+    with pytest.raises(Exception, match=r"not Spark Connect.*delivery=exactly-once"):
+        cloud_dumps(sink)

@@ -15,7 +15,7 @@ import contextlib
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from karrow.errors import ConfigError, StateError
 from karrow.spark.exactly import report, task
@@ -227,6 +227,10 @@ class ExactlyOnce:
     def __repr__(self) -> str:
         return f"<exactly_once {self._settings.sink_id!r}>"
 
+    def __reduce__(self) -> NoReturn:
+        """Only Spark Connect sends the function elsewhere, where its transaction is not."""
+        raise _not_here()
+
 
 @contextlib.contextmanager
 def _bad_rows_named() -> Iterator[None]:
@@ -247,11 +251,15 @@ def _report(row: Row) -> Report:
 def _context(frame: DataFrame) -> SparkContext:
     context: SparkContext | None = getattr(frame.sparkSession, "_sc", None)
     if context is None:
-        raise StateError(
-            "exactly_once needs a session of its own process, not Spark Connect",
-            hint="use format('karrow') with delivery=exactly-once",
-        )
+        raise _not_here()
     return context
+
+
+def _not_here() -> StateError:
+    return StateError(
+        "exactly_once needs a session of its own process, not Spark Connect",
+        hint="use format('karrow') with delivery=exactly-once",
+    )
 
 
 def _run(context: SparkContext) -> Run:
