@@ -18,7 +18,7 @@ KERNEL_FUZZ := $(wildcard tests/fuzz/fuzz_records*.py)
 FUZZ_SECONDS ?= 60
 ONLY ?=
 
-.PHONY: help setup demo test test-full test-newest-spark fuzz sanitize lint format bench clean
+.PHONY: help setup demo test test-full test-newest-spark test-cluster fuzz sanitize lint format bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
@@ -53,14 +53,18 @@ test: setup ## the gate: everything but the slow tests
 FULL := spark contract chaos+embedded+interop unit+property+oracle+fuzz
 JOBS ?= 2
 
-test-full: setup ## every test, Spark's newest release, long fuzz, and the kernel under sanitizers
+test-full: setup ## every test, Spark's newest release and a cluster, long fuzz, the kernel under sanitizers
 	@$(MAKE) -j$(JOBS) -k -O $(FULL:%=full-%)
 	@$(MAKE) test-newest-spark
+	@$(MAKE) test-cluster
 	@$(MAKE) fuzz
 	@$(MAKE) sanitize
 
 full-%:
 	KARROW_TEST_PROFILE=full $(BIN)/pytest -p no:cacheprovider $(patsubst %,tests/%,$(subst +, ,$*))
+
+test-cluster: setup ## the tests of pipelines, on a Spark cluster of a master and two workers
+	KARROW_TEST_SPARK=standalone $(BIN)/pytest tests/spark/test_pipeline*.py
 
 # The newest Spark is put before the one in .venv, whose own Kafka connector is the newest to be had:
 # the tests that compare the two connectors are left out here.

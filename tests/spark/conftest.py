@@ -1,9 +1,15 @@
-"""One Spark session for all tests here. Those marked `gate` are in the gate, the others slow."""
+"""One Spark session for all tests here. Those marked `gate` are in the gate, the others slow.
+
+It is a local Spark, or with KARROW_TEST_SPARK=standalone that of a master and two workers.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +18,7 @@ from tests.brokers import KafkaCluster
 from tests.fix_kafka import brokers_needed
 from tests.spark import sessions
 from tests.spark.both import Both
+from tests.spark.standalone import Standalone
 
 HERE = Path(__file__).parent
 
@@ -27,11 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """A local Spark of two cores with both connectors."""
-    with brokers_needed(request.config):
-        made = sessions.session(tmp_path_factory.mktemp("spark"))
-    yield made
-    made.stop()
+    """A Spark with both connectors: a local one of two cores, unless the environment says more."""
+    with ExitStack() as stack:
+        place: dict[str, Any] = {}
+        if os.environ.get("KARROW_TEST_SPARK") == "standalone":
+            cluster = stack.enter_context(Standalone(tmp_path_factory.mktemp("cluster")))
+            place = {"master": cluster.master, "settings": {"spark.executor.memory": "512m"}}
+        with brokers_needed(request.config):
+            made = sessions.session(tmp_path_factory.mktemp("spark"), **place)
+        stack.callback(made.stop)
+        yield made
 
 
 @pytest.fixture
