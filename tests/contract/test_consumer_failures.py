@@ -19,7 +19,7 @@ from typing import Any, Self
 import pytest
 
 import karrow
-from karrow import errors
+from karrow import errors, events
 from karrow.types import HealthState, TopicPartition
 from tests.brokers import KafkaCluster
 from tests.fix_kafka import NewKafka
@@ -572,21 +572,26 @@ def test_throttled_consumers_keep_their_partitions(kafka: KafkaCluster, kind: st
             producer.send(topic, b"x" * 50_000)
     quota = {
         "entity": [{"entity_type": "client-id", "entity_name": name}],
-        "ops": [{"key": "consumer_byte_rate", "value": 200_000.0, "remove": False}],
+        "ops": [{"key": "consumer_byte_rate", "value": 120_000.0, "remove": False}],
     }
     with kafka.connect() as connection:
         body = {"entries": [quota], "validate_only": False}
         answer = connection.request("AlterClientQuotas", body)
         assert answer.entries[0].error_code == 0
     told: list[str] = []
+    muted: list[events.Event] = []
     options = {**QUICK, **KINDS[kind], "group": new_group(), "client_id": name}
-    with karrow.Consumer(
-        kafka.bootstrap(),
-        topic,
-        **options,
-        partition_max_bytes=200_000,
-        on_lost=lambda _: told.append("lost"),
-        on_assigned=lambda _: told.append("assigned"),
-    ) as consumer:
+    with (
+        events.subscribe(muted.append, "connection.throttle"),
+        karrow.Consumer(
+            kafka.bootstrap(),
+            topic,
+            **options,
+            partition_max_bytes=200_000,
+            on_lost=lambda _: told.append("lost"),
+            on_assigned=lambda _: told.append("assigned"),
+        ) as consumer,
+    ):
         assert places(take(consumer, 40)) == everything(40, 1)
     assert told == ["assigned"]
+    assert {(one.fields["operation"], one.fields["muted"]) for one in muted} == {("Fetch", True)}
