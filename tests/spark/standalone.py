@@ -90,7 +90,12 @@ class Standalone:
     def executors(self) -> list[int]:
         """The process ids of the executors, of all workers."""
         groups = {process.pid for process in self._processes}
-        return [pid for pid in _running(EXECUTOR) if os.getpgid(pid) in groups]
+        found = []
+        for pid in _running(EXECUTOR):
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                if os.getpgid(pid) in groups:
+                    found.append(pid)
+        return found
 
     def _run(self, name: str, kind: str, *arguments: str) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)
