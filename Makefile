@@ -67,10 +67,10 @@ test-cluster: setup ## the tests of pipelines, on a Spark cluster of a master an
 	KARROW_TEST_SPARK=standalone $(BIN)/pytest tests/spark/test_pipeline*.py
 
 # The newest Spark is put before the one in .venv, whose own Kafka connector is the newest to be had:
-# the tests that compare the two connectors are left out here.
+# the tests that compare the two connectors are left out here. A whole path: tests start programs elsewhere.
 NEWEST_SPARK := 4.3.0
 test-newest-spark: setup .venv/pyspark-$(NEWEST_SPARK) ## the Spark tests, on a release newer than .venv's
-	PYTHONPATH=.venv/pyspark-$(NEWEST_SPARK) $(BIN)/pytest tests/spark -m 'not connector'
+	PYTHONPATH=$(CURDIR)/.venv/pyspark-$(NEWEST_SPARK) $(BIN)/pytest tests/spark -m 'not connector'
 
 .venv/pyspark-$(NEWEST_SPARK): .venv/packages
 	$(BIN)/python -m pip install -q --no-deps --target $@ pyspark==$(NEWEST_SPARK) py4j
