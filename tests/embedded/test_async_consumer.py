@@ -13,6 +13,7 @@ import pytest
 import karrow
 from karrow.broker.threaded import Broker
 from karrow.errors import CallbackError, StateError
+from karrow.sync.loop import run
 from karrow.types import HealthState, TopicPartition
 from tests.embedded.consuming import GROUP, KINDS, QUICK, TIMEOUT, TOPIC, fill
 
@@ -146,6 +147,32 @@ def test_another_event_loop_is_refused(broker: Broker, group: str | None) -> Non
         loop.run_until_complete(close())
     finally:
         loop.close()
+
+
+def test_blocking_consumer_that_has_begun_is_refused_on_the_loop_that_fetches_for_it(
+    broker: Broker,
+) -> None:
+    """As in a handler of workers: what it waits for could not come while it waits."""
+    fill(broker, range(3), 1)
+    calls: list[Callable[[karrow.Consumer], object]] = [
+        lambda consumer: consumer.poll(1.0),
+        lambda consumer: next(consumer.batches(timeout=1.0)),
+        next,  # last, since it would wait for ever
+    ]
+    with karrow.Consumer(broker.bootstrap, TOPIC, **QUICK) as consumer:
+        assert len(consumer.poll(TIMEOUT)) == 3
+
+        async def inside() -> None:
+            for call in calls:
+                with pytest.raises(StateError, match="own loop") as caught:
+                    call(consumer)
+                assert caught.value.hint == "use AsyncConsumer and await it"
+
+        began = time.monotonic()
+        run(inside(), "AsyncConsumer")
+        assert time.monotonic() - began < 0.5
+        fill(broker, [3], 1)
+        assert [one.offset for one in consumer.poll(TIMEOUT)] == [3]
 
 
 def test_consumer_whose_event_loop_has_ended_is_dead(

@@ -354,9 +354,10 @@ class Consumer(Iteration):
             yield pa.record_batch(rows)
 
     def _begin(self) -> None:
-        """Be reading, and do what waits for this thread."""
-        if self._twin.is_closed or self._twin.is_forked or not self._has_begun:
-            self._on_loop(self._twin.begin)
+        """Be reading, and do what waits for this thread, which is not the loop's own."""
+        twin = self._twin
+        if not self._has_begun or twin.is_closed or twin.is_forked or background().is_here:
+            self._on_loop(twin.begin)
             self._has_begun = True
         self._twin.listeners.run_errands()
 
