@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from time import monotonic
+from typing import Any
 
 import pytest
 
-from karrow.aio.groups.membership import MemberState
+from karrow.aio.calls.base import Request
+from karrow.aio.groups.membership import Membership, MemberState
 from karrow.errors import ConnectError, RequestTimeout
 from tests.membership import EmbeddedGroup, Pair, group, run, settled, until
 
@@ -30,6 +32,34 @@ async def held(g: EmbeddedGroup) -> AsyncIterator[tuple[Pair, Pair]]:
         yield first, second
     finally:
         gate.set()
+
+
+def test_a_join_may_be_held_for_as_long_as_a_rebalance_takes_and_not_as_a_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[tuple[int, int]] = []
+    send = Membership._send
+
+    async def noted(self: Membership, request: Request) -> Any:
+        def body(version: int, connection: Any) -> Any:
+            made: Any = request.body(version, connection)
+            if request.name == "JoinGroup":
+                said.append((made["session_timeout_ms"], made["rebalance_timeout_ms"]))
+            return made
+
+        return await send(self, request._replace(body=body))
+
+    async def main() -> None:
+        async with group() as g:
+            for options in ({}, {"rebalance_timeout": 45.0}, {"max_poll_interval": 90.0}):
+                member = await g.join(session_timeout=12.0, **options)
+                await until(settled(member))
+                await member[0].close()
+
+    monkeypatch.setattr(Membership, "_send", noted)
+    run(main())
+    times = [(12_000, 300_000), (12_000, 45_000), (12_000, 90_000)]
+    assert list(dict.fromkeys(said)) == times
 
 
 def test_a_coordinator_that_falls_silent_is_noticed_within_two_requests() -> None:
