@@ -526,14 +526,19 @@ def test_truncated_log_is_never_skipped_over(new_kafka: NewKafka, policy: str) -
         assert [one.offset for one in found] == list(range(5, 25))
 
 
+# Commits go by a topic's id in the first only, fetches by its name in the last.
+@pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2", "2.8.2"], indirect=True)
 @pytest.mark.parametrize(
     ("kind", "gone"),
     [("alone", 0.0), *((kind, 0.0) for kind in KINDS), *((kind, 1.0) for kind in KINDS)],
 )
 def test_topic_made_anew_is_read_from_its_beginning(
-    kafka: KafkaCluster, kind: str, gone: float
+    kafka_version: KafkaCluster, kind: str, gone: float
 ) -> None:
     """Row 22: never at the old offset, also if a commit waited while the topic was gone."""
+    kafka = kafka_version
+    if kind == "served" and kafka.release.number < (4, 0):
+        pytest.skip("no groups that the broker divides")
     topic = kafka.create_topic(partitions=2)
     fill(kafka.bootstrap(), topic, range(10), 2)
     grouped = {} if kind == "alone" else {**KINDS[kind], "group": new_group()}

@@ -289,13 +289,16 @@ def test_trouble_of_a_partition_that_is_paused_is_none(broker: Broker) -> None:
 # Row 22 and 23: topics that come and go.
 
 
+@pytest.mark.parametrize("versions", [{}, {"Fetch": 12}, {"Fetch": 4}], ids=str)
 @pytest.mark.parametrize("way", ["alone", *KINDS])
-def test_topic_made_anew_is_read_from_its_beginning(broker: Broker, way: str) -> None:
+def test_topic_made_anew_is_read_from_its_beginning(
+    broker: Broker, way: str, versions: dict[str, int]
+) -> None:
     """Row 22: never at the old offset; a position belongs to a topic's id, not to its name."""
     kind = None if way == "alone" else KINDS[way]
     fill(broker, range(10))
     with (
-        reader(broker, kind, metadata_max_age=0.5) as consumer,
+        reader(broker, kind, metadata_max_age=0.5, api_versions=versions) as consumer,
         karrow.Admin(broker.bootstrap) as admin,
     ):
         take(consumer, 20)
