@@ -23,6 +23,8 @@ Rules:
   commit; then ``release``, which tears it down.
 - What raises in ``handle_call`` is raised at its caller, and the worker goes on.
 - Only what was set up is torn down. What raises there is logged.
+- Its task is for us to end. Cancelled by somebody else it ends the group: nobody would handle what
+  comes for the partition.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from karrow import events
 from karrow.errors import StateError
+from karrow.net.sharing import duty
 from karrow.workers.handler import Commit, Handler, Stop, reads_batches
 from karrow.workers.mailbox import Batch, Damage, Mailbox, Message
 from karrow.workers.manual import CallbackHandler
@@ -143,7 +146,8 @@ class Actor:
         self._running: asyncio.Future[Any] | None = None
         self._through = asyncio.Event()
         self._released = asyncio.Event()
-        self._task = asyncio.create_task(self._main(), name=f"karrow worker of {partition}")
+        self._task = duty(self._main(), f"karrow worker of {partition}", self._cut_off)
+        self._task.add_done_callback(self._over)
 
     # ---- what others ask and tell
 
@@ -221,6 +225,7 @@ class Actor:
 
     def cancel(self) -> None:
         """End without anything."""
+        self._is_gone = True
         self._task.cancel()
 
     # ---- its life
@@ -231,11 +236,18 @@ class Actor:
                 self.restarts += 1
         except Exception as error:  # noqa: BLE001 - a fault of ours must not be silent
             self._supervisor.failed(error)
-        finally:
-            self.mailbox.shut()
-            self.mailbox.refuse(StateError(f"the worker of {self.partition} has ended"))
-            self._through.set()
-            self.state = WorkerState.ENDED
+
+    def _cut_off(self, error: StateError) -> None:
+        """The task was cancelled."""
+        if not self._is_gone:
+            self._supervisor.failed(error)
+
+    def _over(self, _task: asyncio.Task[None]) -> None:
+        """The task has ended, perhaps before it began."""
+        self.mailbox.shut()
+        self.mailbox.refuse(StateError(f"the worker of {self.partition} has ended"))
+        self._through.set()
+        self.state = WorkerState.ENDED
 
     async def _live(self) -> bool:
         """The life of one handler; whether there is another."""
@@ -386,7 +398,7 @@ class Actor:
             answer = await self._call("handle_call", message.body)
         except _CallbackRaised as raised:
             message.fail(raised.error)
-        except _CallbackCancelled:
+        except (_CallbackCancelled, asyncio.CancelledError):
             message.fail(StateError(f"the worker of {self.partition} has ended"))
             raise
         else:

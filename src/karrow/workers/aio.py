@@ -30,7 +30,7 @@ from karrow.aio.consumer import AsyncConsumer
 from karrow.aio.consuming.health import INTERVAL
 from karrow.config import ClientConfig, ConsumerConfig, WorkerConfig
 from karrow.errors import ConfigError, RequestTimeout, StateError
-from karrow.net.sharing import cancelled
+from karrow.net.sharing import cancelled, duty
 from karrow.types import Health, HealthState, TopicPartition
 from karrow.workers.crew import Crew
 from karrow.workers.ending import Ending, EndReason, ending_for
@@ -151,7 +151,7 @@ class AsyncWorkerGroup:
         if self.state is not GroupState.NEW:
             raise StateError("a group of workers starts once", hint="make another one")
         self.state = GroupState.RUNNING
-        self._task = asyncio.create_task(self._main(), name=f"karrow workers of {self.group_name}")
+        self._task = duty(self._main(), f"karrow workers of {self.group_name}", self._cut_off)
 
     async def stop(self, timeout: float | None = None) -> Ending:  # noqa: ASYNC109 - public name
         """End: callbacks may finish, for ``timeout`` seconds or ``shutdown``; commit, and leave.
@@ -209,6 +209,12 @@ class AsyncWorkerGroup:
         finally:
             self._finish()
 
+    def _cut_off(self, error: StateError) -> None:
+        """Somebody has cancelled the task; if that was before it began, nothing has ended it."""
+        if self.ending is None:
+            self._crew.failed(error)
+            self._finish()
+
     async def _hang_up(self) -> None:
         """Close connections when there is no time for anything else."""
         with contextlib.suppress(TimeoutError):
@@ -217,19 +223,23 @@ class AsyncWorkerGroup:
 
     async def _work(self) -> None:
         """Feed workers and store what they have done, until there is a reason to end."""
+        failed = self._crew.failed
         duties = [
-            asyncio.create_task(self._read(), name="karrow feed"),
-            asyncio.create_task(self._crew.storing.repeat(), name="karrow commits of workers"),
-            asyncio.create_task(self._watch(), name="karrow watchdog of workers"),
-            asyncio.create_task(self._is_asked.wait(), name="karrow end of workers"),
+            duty(self._read(), "karrow feed", failed),
+            duty(self._crew.storing.repeat(), "karrow commits of workers", failed),
+            duty(self._watch(), "karrow watchdog of workers", failed),
+            duty(self._until_asked(), "karrow end of workers", failed),
         ]
         try:
             done, _ = await asyncio.wait(duties, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                if isinstance(error := task.exception(), Exception):
-                    self._end(ending_for(error))
+                if not task.cancelled() and isinstance(error := task.exception(), Exception):
+                    failed(error)
         finally:
             await cancelled(*duties)
+
+    async def _until_asked(self) -> None:
+        await self._is_asked.wait()
 
     async def _read(self) -> None:
         await self._begin()
