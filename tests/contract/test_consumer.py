@@ -211,19 +211,19 @@ def test_start_and_seeks_may_be_any_place(every_kafka: AnyKafka) -> None:
             assert reader.poll(TIMEOUT)[0].value == value, place
 
 
-def test_latest_is_the_default_and_what_comes_is_read(any_kafka: AnyKafka) -> None:
-    topic = filled(any_kafka, 3, 1)
-    with karrow.Consumer(any_kafka.bootstrap, topic, **QUICK) as reader:
+def test_latest_is_the_default_and_what_comes_is_read(every_kafka: AnyKafka) -> None:
+    topic = filled(every_kafka, 3, 1)
+    with karrow.Consumer(every_kafka.bootstrap, topic, **QUICK) as reader:
         assert reader.poll(0.3) == []
         assert reader.position((topic, 0)) == 3
-        fill(any_kafka, topic, [3], 1)
+        fill(every_kafka, topic, [3], 1)
         assert [one.offset for one in reader.poll(TIMEOUT)] == [3]
 
 
-def test_seeks_go_anywhere_and_drop_what_was_fetched(any_kafka: AnyKafka) -> None:
-    topic = filled(any_kafka, 10, 1)
+def test_seeks_go_anywhere_and_drop_what_was_fetched(every_kafka: AnyKafka) -> None:
+    topic = filled(every_kafka, 10, 1)
     where = (topic, 0)
-    with consumer(any_kafka, topic) as reader:
+    with consumer(every_kafka, topic) as reader:
         assert [one.offset for one in reader.poll(TIMEOUT, max_records=2)] == [0, 1]
         assert reader.position(where) == 2
         reader.seek(where, 7)
@@ -236,9 +236,9 @@ def test_seeks_go_anywhere_and_drop_what_was_fetched(any_kafka: AnyKafka) -> Non
         assert [one.offset for one in take(reader, 1)] == [9]
 
 
-def test_assigned_partitions_are_read_from_where_they_are_told(any_kafka: AnyKafka) -> None:
-    topic = filled(any_kafka, 5, 3)
-    with consumer(any_kafka) as reader:
+def test_assigned_partitions_are_read_from_where_they_are_told(every_kafka: AnyKafka) -> None:
+    topic = filled(every_kafka, 5, 3)
+    with consumer(every_kafka) as reader:
         reader.assign({(topic, 0): 3, (topic, 2): "earliest"})
         assert reader.assignment == (TopicPartition(topic, 0), TopicPartition(topic, 2))
         found = take(reader, 7)
@@ -322,9 +322,9 @@ def test_what_was_committed_is_not_read_again(every_kafka: AnyKafka) -> None:
 
 
 @pytest.mark.parametrize("way", ["record", "list", "batch", "nothing", "nowait"])
-def test_commits_take_what_was_handed_out(any_kafka: AnyKafka, way: str) -> None:
-    topic, group = filled(any_kafka, 10, 1), new_group()
-    with consumer(any_kafka, topic, group=group, auto_commit=False) as reader:
+def test_commits_take_what_was_handed_out(every_kafka: AnyKafka, way: str) -> None:
+    topic, group = filled(every_kafka, 10, 1), new_group()
+    with consumer(every_kafka, topic, group=group, auto_commit=False) as reader:
         if way == "batch":
             batch = next(reader.batches(max_records=6))
             reader.commit(batch)
@@ -341,9 +341,9 @@ def test_commits_take_what_was_handed_out(any_kafka: AnyKafka, way: str) -> None
         assert reader.committed()[TopicPartition(topic, 0)].offset == 6
 
 
-def test_iteration_commits_the_record_in_hand(any_kafka: AnyKafka) -> None:
-    topic, group = filled(any_kafka, 10, 1), new_group()
-    with consumer(any_kafka, topic, group=group, auto_commit=False) as reader:
+def test_iteration_commits_the_record_in_hand(every_kafka: AnyKafka) -> None:
+    topic, group = filled(every_kafka, 10, 1), new_group()
+    with consumer(every_kafka, topic, group=group, auto_commit=False) as reader:
         for record in reader:
             if record.offset == 4:
                 reader.commit()
@@ -352,16 +352,16 @@ def test_iteration_commits_the_record_in_hand(any_kafka: AnyKafka) -> None:
         assert reader.committed()[TopicPartition(topic, 0)].offset == 5
 
 
-def test_automatic_commits_never_pass_what_is_done_with(any_kafka: AnyKafka) -> None:
-    topic, group = filled(any_kafka, 10, 1), new_group()
+def test_automatic_commits_never_pass_what_is_done_with(every_kafka: AnyKafka) -> None:
+    topic, group = filled(every_kafka, 10, 1), new_group()
     where = TopicPartition(topic, 0)
     options: dict[str, Any] = {"group": group, "auto_commit_interval": 0.05}
 
     def stored(client: karrow.Client) -> int | None:
         return client.committed_offsets(group, [topic])[where].offset
 
-    with karrow.Client(any_kafka.bootstrap) as client:
-        with suppress(ZeroDivisionError), consumer(any_kafka, topic, **options) as reader:
+    with karrow.Client(every_kafka.bootstrap) as client:
+        with suppress(ZeroDivisionError), consumer(every_kafka, topic, **options) as reader:
             assert len(reader.poll(TIMEOUT, max_records=4)) == 4
             time.sleep(0.3)
             assert stored(client) in (None, 0)
@@ -372,39 +372,39 @@ def test_automatic_commits_never_pass_what_is_done_with(any_kafka: AnyKafka) -> 
             raise ZeroDivisionError
         # What was handed out last was not done with when that was raised.
         assert stored(client) == 4
-        with consumer(any_kafka, topic, **options) as reader:
+        with consumer(every_kafka, topic, **options) as reader:
             assert [one.offset for one in reader.poll(TIMEOUT, max_records=2)] == [4, 5]
         assert stored(client) == 6
 
 
-def test_work_that_came_to_nothing_is_read_again(any_kafka: AnyKafka) -> None:
-    topic = filled(any_kafka, 6, 1)
-    with consumer(any_kafka, topic, group=new_group(), auto_commit=False) as reader:
+def test_work_that_came_to_nothing_is_read_again(every_kafka: AnyKafka) -> None:
+    topic = filled(every_kafka, 6, 1)
+    with consumer(every_kafka, topic, group=new_group(), auto_commit=False) as reader:
         reader.commit(reader.poll(TIMEOUT, max_records=2))
         assert len(reader.poll(TIMEOUT, max_records=3)) == 3
         reader.seek_to_committed()
         assert [one.offset for one in take(reader, 4)] == [2, 3, 4, 5]
 
 
-def test_offsets_are_stored_without_membership(any_kafka: AnyKafka) -> None:
-    topic, group = filled(any_kafka, 10, 1), new_group()
-    with consumer(any_kafka, group=group) as reader:
+def test_offsets_are_stored_without_membership(every_kafka: AnyKafka) -> None:
+    topic, group = filled(every_kafka, 10, 1), new_group()
+    with consumer(every_kafka, group=group) as reader:
         reader.assign([(topic, 0)])
         assert reader.membership is None
         assert len(reader.poll(TIMEOUT, max_records=4)) == 4
         reader.commit()
-    with consumer(any_kafka, group=group, auto_commit=False) as reader:
+    with consumer(every_kafka, group=group, auto_commit=False) as reader:
         reader.assign([(topic, 0)])
         assert reader.poll(TIMEOUT)[0].offset == 4
 
 
-def test_a_mapping_says_where_partitions_begin_whatever_start_is(any_kafka: AnyKafka) -> None:
-    topic = filled(any_kafka, 3, 1)
-    with consumer(any_kafka, start="none") as reader:
+def test_a_mapping_says_where_partitions_begin_whatever_start_is(every_kafka: AnyKafka) -> None:
+    topic = filled(every_kafka, 3, 1)
+    with consumer(every_kafka, start="none") as reader:
         reader.assign({(topic, 0): 1})
         assert [one.offset for one in take(reader, 2)] == [1, 2]
         reader.assign([(topic, 0)])
-    with consumer(any_kafka, start="none") as reader:
+    with consumer(every_kafka, start="none") as reader:
         reader.assign([(topic, 0)])
         with pytest.raises(errors.NoOffset, match="no committed offset"):
             reader.poll(TIMEOUT)
@@ -487,17 +487,18 @@ def test_a_topic_that_does_not_exist_is_an_error_and_then_read(newest_kafka: Any
         until(lambda: reader.health().is_ok)
 
 
-def test_an_offset_that_is_gone_follows_the_policy(any_kafka: AnyKafka) -> None:
-    topic = filled(any_kafka, 10, 1)
+@pytest.mark.since("0.11")
+def test_an_offset_that_is_gone_follows_the_policy(every_kafka: AnyKafka) -> None:
+    topic = filled(every_kafka, 10, 1)
     where = (topic, 0)
-    with karrow.Admin(any_kafka.bootstrap) as admin:
+    with karrow.Admin(every_kafka.bootstrap) as admin:
         admin.delete_records({where: 4})
     for policy, first in (("earliest", 4), ("latest", None), (lambda _, offset: offset + 6, 6)):
-        with consumer(any_kafka, out_of_range=policy) as reader:
+        with consumer(every_kafka, out_of_range=policy) as reader:
             reader.assign({where: 0})
             found = reader.poll(0.5 if first is None else TIMEOUT)
             assert (found[0].offset if found else None) == first
-    with consumer(any_kafka, start=0) as reader:
+    with consumer(every_kafka, start=0) as reader:
         reader.assign({where: 0})
         with pytest.raises(errors.OffsetOutOfRange, match="offset 0"):
             reader.poll(TIMEOUT)

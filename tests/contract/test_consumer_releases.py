@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import karrow
+from karrow import errors
 from karrow.types import TopicPartition
 from tests.contract.test_consumer import (
     QUICK,
@@ -68,6 +69,25 @@ def test_partitions_rest_lag_and_are_left_when_told(every_kafka: AnyKafka) -> No
         # As a whole again: what was asked for too far behind begins where the policy says.
         reader.seek(first, 1_000)
         assert places(take(reader, 8)) == [*everything(6, 1), (1, 4), (1, 5)]
+
+
+def test_an_offset_beyond_the_end_follows_the_policy(every_kafka: AnyKafka) -> None:
+    topic = filled(every_kafka, 5, 1)
+    where = TopicPartition(topic, 0)
+    with consumer(every_kafka, out_of_range=lambda _, offset: offset - 997) as reader:
+        reader.assign({where: 1_000})
+        assert [one.offset for one in take(reader, 2)] == [3, 4]
+    with consumer(every_kafka, out_of_range="latest") as reader:
+        reader.assign({where: 1_000})
+        until(lambda: reader.poll(0.05) or reader.position(where) == 5)
+        fill(every_kafka, topic, [5], 1)
+        assert [one.offset for one in take(reader, 1)] == [5]
+    with consumer(every_kafka, out_of_range="none") as reader:
+        reader.assign({where: 1_000})
+        with pytest.raises(errors.OffsetOutOfRange, match="offset 1000"):
+            reader.poll(TIMEOUT)
+        reader.seek(where, 4)
+        assert [one.offset for one in take(reader, 2)] == [4, 5]
 
 
 def test_members_share_what_a_pattern_matches(every_kafka: AnyKafka) -> None:

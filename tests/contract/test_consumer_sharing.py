@@ -28,12 +28,23 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+def supported(name: str, kafka: AnyKafka) -> dict[str, Any]:
+    """How the group shares; the new protocol needs a new broker."""
+    if name == "served" and kafka.number < (4, 0):
+        pytest.skip("no groups that the broker divides")
+    return KINDS[name]
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, any_kafka: AnyKafka) -> dict[str, Any]:
-    """How the group shares; the new protocol needs a new broker."""
-    if request.param == "served" and any_kafka.number < (4, 0):
-        pytest.skip("no groups that the broker divides")
-    return KINDS[request.param]
+    """Each that the broker has."""
+    return supported(request.param, any_kafka)
+
+
+@pytest.fixture(params=KINDS)
+def every_kind(request: pytest.FixtureRequest, every_kafka: AnyKafka) -> dict[str, Any]:
+    """The same on every release."""
+    return supported(request.param, every_kafka)
 
 
 class Member:
@@ -238,8 +249,8 @@ def test_the_application_finishes_what_it_has_before_others_get_it(
             assert len({*seen, *other.seen}) == 20
 
 
-def test_a_listener_may_seek_and_commit(any_kafka: AnyKafka, kind: dict[str, Any]) -> None:
-    topic, group = filled(any_kafka, 10, 1), new_group()
+def test_a_listener_may_seek_and_commit(every_kafka: AnyKafka, every_kind: dict[str, Any]) -> None:
+    topic, group = filled(every_kafka, 10, 1), new_group()
     where = TopicPartition(topic, 0)
     consumer: karrow.Consumer
 
@@ -251,17 +262,17 @@ def test_a_listener_may_seek_and_commit(any_kafka: AnyKafka, kind: dict[str, Any
         consumer.commit(dict.fromkeys(partitions, 8))
 
     consumer = karrow.Consumer(
-        any_kafka.bootstrap,
+        every_kafka.bootstrap,
         topic,
         group=group,
         auto_commit=False,
         on_assigned=assigned,
         on_revoked=revoked,
-        **kind,
+        **every_kind,
     )
     with consumer:
         assert [one.offset for one in consumer.poll(TIMEOUT)] == [6, 7, 8, 9]
-    with karrow.Client(any_kafka.bootstrap) as client:
+    with karrow.Client(every_kafka.bootstrap) as client:
         assert client.committed_offsets(group, [topic])[where].offset == 8
 
 
@@ -285,10 +296,15 @@ def test_a_listener_that_raises_harms_nobody(any_kafka: AnyKafka, kind: dict[str
         assert len(take(consumer, 3)) == 3
 
 
-def test_a_subscription_may_change(any_kafka: AnyKafka, kind: dict[str, Any]) -> None:
-    first, second = filled(any_kafka, 2, 1), filled(any_kafka, 3, 1)
+def test_a_subscription_may_change(every_kafka: AnyKafka, every_kind: dict[str, Any]) -> None:
+    first, second = filled(every_kafka, 2, 1), filled(every_kafka, 3, 1)
     with karrow.Consumer(
-        any_kafka.bootstrap, first, group=new_group(), start="earliest", max_wait=0.1, **kind
+        every_kafka.bootstrap,
+        first,
+        group=new_group(),
+        start="earliest",
+        max_wait=0.1,
+        **every_kind,
     ) as consumer:
         assert {one.topic for one in take(consumer, 2)} == {first}
         consumer.subscribe(second)
@@ -299,7 +315,7 @@ def test_a_subscription_may_change(any_kafka: AnyKafka, kind: dict[str, Any]) ->
         with pytest.raises(errors.StateError, match="read nothing"):
             consumer.poll(0.1)
         consumer.subscribe(first, second)
-        fill(any_kafka, first, [2], 1)
+        fill(every_kafka, first, [2], 1)
         assert [(one.topic, one.offset) for one in take(consumer, 1)] == [(first, 2)]
 
 
