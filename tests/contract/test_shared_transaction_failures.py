@@ -15,7 +15,6 @@ import pytest
 
 import karrow
 from karrow import errors
-from karrow.aio.admin import AsyncAdmin
 from karrow.aio.client import AsyncClient
 from karrow.aio.producing.part import AsyncPartProducer
 from karrow.config import ProducerConfig
@@ -25,7 +24,6 @@ from karrow.spark.exactly.transaction import BlockingTransaction, SharedTransact
 from tests.brokers import KafkaCluster
 from tests.contract.transactional import new_id
 from tests.fix_admin import eventually
-from tests.fix_kafka import NewKafka
 from tests.proxy import ClusterProxy
 
 LIMIT = 120.0
@@ -275,41 +273,3 @@ def test_topic_that_is_made_anew_between_two_writers(kafka_version: KafkaCluster
         for partition in range(2):
             found = client.fetch_all(topic, partition, isolation="read_committed")
             assert [bytes(one.value or b"") for one in found.records] == [b"%d" % partition]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", VERSIONS)
-def test_transactional_id_that_the_broker_forgot(new_kafka: NewKafka, version: str) -> None:
-    kafka = new_kafka(
-        version,
-        properties={
-            "transactional.id.expiration.ms": "1000",
-            "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
-        },
-    )
-    sink = Sink(kafka)
-
-    async def until_forgotten(transactional_id: str) -> None:
-        async with AsyncAdmin(kafka.bootstrap()) as admin:
-            try:
-                while True:
-                    await admin.describe_transaction(transactional_id)
-                    await asyncio.sleep(0.2)
-            except errors.TransactionalIdNotFound:
-                return
-
-    async def main() -> None:
-        async with sink.owner() as owner:
-            await owner.open()
-            await sink.commit(owner, 0)
-            await until_forgotten(owner.transactional_id)
-            with pytest.raises(errors.KarrowError):
-                await sink.commit(owner, 1)
-            # The ledger is there still; the next open gets a producer id that nobody had.
-            before = owner.who
-            assert await owner.open() == Entry("q", 0, 1)
-            assert owner.who.producer_id != before.producer_id
-            await sink.commit(owner, 1)
-        assert await sink.seen() == [b"0", b"1"]
-
-    run(main)

@@ -3,7 +3,8 @@
 Rules:
 - ``open`` is the only call that takes the transactional id from whoever has it (InitProducerId
   without an identity), and a sink makes it once for each start of a query. So a driver that was
-  replaced can never take the id back.
+  replaced can never take the id back, unless the broker has forgotten it meanwhile: then ``fence``
+  gives it to whoever comes first, and the ledger tells what was committed.
 - The ledger is read after an identity was had, never before: InitProducerId has waited until the
   transaction before was complete, and whoever could still change the ledger is fenced.
 - No writer is under way when ``end`` is called, and every row is acknowledged. Kafka answers EndTxn
