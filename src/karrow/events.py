@@ -95,6 +95,7 @@ class _SpanKind:
 
 _OK: Mapping[str, object] = {"result": "ok"}
 _FAILED: Mapping[str, object] = {"result": "error"}
+_RECORDS = ("topic", "partition", "first_offset", "last_offset")
 _SPANS: dict[SpanName, _SpanKind] = {
     kind.name: kind
     for kind in (
@@ -148,7 +149,7 @@ _SPANS: dict[SpanName, _SpanKind] = {
         _SpanKind("commit", ("client_id", "group", "partition_count"), ok=_OK, failed=_FAILED),
         _SpanKind(
             "process",
-            ("client_id", "group", "topic", "partition", "record_count", "handler"),
+            ("client_id", "group", *_RECORDS, "record_count", "handler"),
             ("commit",),
             ok=_OK,
             failed=_FAILED,
@@ -162,7 +163,7 @@ _SINGLES: dict[EventName, tuple[str, ...]] = {
     "rebalance": ("client_id", "group", "member_id", "generation", "reason"),
     "consumer.health": ("client_id", "group", "state", "reason"),
     "consumer.reset": ("client_id", "group", "topic", "partition", "offset", "place", "reason"),
-    "worker.crash": ("client_id", "group", "topic", "partition", "callback", *_WHY),
+    "worker.crash": ("client_id", "group", *_RECORDS, "callback", *_WHY),
     "worker.stuck": ("client_id", "group", "topic", "partition", "callback"),
     "worker.end": ("client_id", "group", "reason", "detail", "error"),
     "sink.retry": ("sink_id", "batch", *_WHY),

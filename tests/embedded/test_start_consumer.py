@@ -87,6 +87,40 @@ def test_function_that_raises_is_called_again(broker: Broker, calls: Calls) -> N
     assert committed(broker)[TOPIC, 0] == 4
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_function_that_raises_is_told_with_its_record(
+    broker: Broker, calls: Calls, is_async: bool
+) -> None:
+    """Also where others came with it."""
+
+    def callback(commit_id: CommitId, *given: Any) -> None:
+        calls(commit_id, *given)
+        if given[2] == 2:
+            raise ValueError("two")
+
+    async def awaited(*given: Any) -> None:
+        callback(*given)
+
+    with karrow.Client(broker.bootstrap) as client:
+        client.produce(TOPIC, [b"0", b"1", b"2", b"3"], partition=0)
+    seen: list[events.Event] = []
+    with events.subscribe(seen.append, "worker.crash", "process.exception"):
+        group = karrow.start_consumer(
+            broker.bootstrap,
+            GROUP,
+            awaited if is_async else callback,
+            fetch_size=10,
+            config=karrow.WorkerConfig(max_restarts=0),
+            **QUICK,
+        )
+        with pytest.raises(GroupEnded, match="handle_records of orders-0 at offset 2: two"):
+            group.wait(20)
+    assert calls.offsets() == [0, 1, 2]
+    assert sorted(event.name for event in seen) == ["process.exception", "worker.crash"]
+    for event in seen:
+        assert (event.fields["first_offset"], event.fields["last_offset"]) == (2, 2)
+
+
 def test_function_that_always_raises_ends_the_group(broker: Broker, calls: Calls) -> None:
     def callback(*_: Any) -> None:
         raise ValueError("never")

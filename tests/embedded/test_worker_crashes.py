@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import karrow
@@ -63,6 +64,8 @@ def test_crash_goes_on_at_the_last_commit(broker: Broker, notes: Notes, kind: ty
             "group": GROUP,
             "topic": TOPIC,
             "partition": 0,
+            "first_offset": 4,
+            "last_offset": 5,
             "callback": "handle_records",
             "kind": "ValueError",
             "reason": "five",
@@ -110,9 +113,10 @@ def test_crash_loop_ends_the_group(broker: Broker, notes: Notes) -> None:
     put(broker, range(5))
     group = group_of(broker, Poisoned, notes, batch_records=1, max_restarts=2)
     group.start()
-    with pytest.raises(GroupEnded, match=r"ended: crash_loop \(two\)") as raised:
+    where = "handle_records of orders-0 at offset 2"
+    with pytest.raises(GroupEnded, match=rf"ended: crash_loop \({where}: two\)") as raised:
         group.wait(10)
-    assert raised.value.reason == EndReason.CRASH_LOOP
+    assert (raised.value.reason, raised.value.detail) == (EndReason.CRASH_LOOP, where)
     assert isinstance(raised.value.__cause__, ValueError)
     assert notes.values() == [0, 1, 2, 2, 2]
     assert committed(broker)[TOPIC, 0] == 2
@@ -122,6 +126,55 @@ def test_crash_loop_ends_the_group(broker: Broker, notes: Notes) -> None:
         "the workers have ended: crash_loop",
     )
     assert group.stop().reason is EndReason.CRASH_LOOP
+
+
+@pytest.mark.parametrize("callback", ["setup", "handle_batch"])
+def test_crash_says_where_the_records_are_if_there_were_any(
+    broker: Broker, notes: Notes, callback: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Noting):
+        handle_records = karrow.Handler.handle_records
+
+        def setup(self, topic: str, partition: int, **_: Any) -> None:
+            if callback == "setup":
+                raise ValueError("no table")
+
+        def handle_batch(self, batch: pa.RecordBatch) -> None:
+            raise ValueError("no row")
+
+    broker.create_topic("rows", 1)
+    with karrow.Client(broker.bootstrap) as client:
+        client.produce("rows", [b"0", b"1", b"2"], partition=0)
+    seen: list[events.Event] = []
+    group = group_of(broker, Failing, notes, topics=["rows"], max_restarts=0)
+    with events.subscribe(seen.append, "worker.crash"):
+        group.start()
+        with pytest.raises(GroupEnded) as raised:
+            group.wait(10)
+    crash = seen[0].fields
+    found = crash["first_offset"], crash["last_offset"]
+    place = "rows-0" if callback == "setup" else "rows-0 at offsets 0 to 2"
+    assert found == ((None, None) if callback == "setup" else (0, 2))
+    assert raised.value.detail == f"{callback} of {place}"
+    assert f"{place}: {callback} raised" in caplog.messages
+
+
+def test_crash_at_the_end_says_where(
+    broker: Broker, notes: Notes, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on = threading.Event()
+
+    class Late(Noting):
+        def handle_records(self, records: Sequence[karrow.Record]) -> None:
+            self.note(records)
+            go_on.wait(10)
+            raise ValueError("too late")
+
+    put(broker, [1])
+    with group_of(broker, Late, notes):
+        until(notes.values)
+        threading.Timer(0.1, go_on.set).start()
+    assert "orders-0 at offset 0: handle_records raised while the worker ends" in caplog.messages
 
 
 def test_crashes_that_are_far_apart_are_no_loop(broker: Broker, notes: Notes) -> None:
@@ -152,7 +205,8 @@ def test_health_tells_of_a_crash_until_there_is_progress(broker: Broker, notes: 
     put(broker, [1])
     with group_of(broker, Retrying, notes) as group:
         until(lambda: group.health().state is HealthState.DEGRADED)
-        assert group.health().reason == "orders-0 was restarted after ValueError('now')"
+        reason = "orders-0 at offset 0 was restarted after ValueError('now')"
+        assert group.health().reason == reason
         go_on.set()
         until(lambda: group.health().state is HealthState.OK)
 

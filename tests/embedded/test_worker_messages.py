@@ -199,7 +199,7 @@ def test_setup_that_raises_is_tried_again(broker: Broker, notes: Notes, where: s
 
     group = group_of(broker, Unready, notes, max_restarts=2)
     group.start()
-    with pytest.raises(GroupEnded, match=r"crash_loop \(no database\)"):
+    with pytest.raises(GroupEnded, match=r"crash_loop \(\w+ of orders-\d: no database\)"):
         group.wait(10)
     assert len(notes.of("setup")) >= 3 * (where == "setup")
     assert notes.of("teardown") == []

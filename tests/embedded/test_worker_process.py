@@ -151,7 +151,10 @@ run(Broken, max_restarts=0)
     code, _, complaints = ended(script(broker, source))
     assert code == 1
     last = complaints.strip().split("\n")[-1]
-    assert last == "karrow.errors.tree.GroupEnded: the workers have ended: crash_loop (broken)"
+    where = "handle_records of orders-0 at offset 0"
+    assert last == (
+        f"karrow.errors.tree.GroupEnded: the workers have ended: crash_loop ({where}: broken)"
+    )
     assert "ValueError: broken" in complaints
 
 

@@ -515,12 +515,15 @@ def test_spans_of_processing(broker: Broker, notes: Notes) -> None:
         "group": GROUP,
         "topic": TOPIC,
         "partition": 0,
+        "first_offset": 0,
+        "last_offset": 1,
         "record_count": 2,
         "handler": "Once",
         "commit": "async",
         "result": "ok",
     }
-    assert ends[2].fields["kind"] == "ValueError"
+    failed = ends[2].fields
+    assert (failed["kind"], failed["first_offset"], failed["last_offset"]) == ("ValueError", 4, 5)
 
 
 def test_worker_with_enough_to_do_is_well(broker: Broker, notes: Notes) -> None:

@@ -173,8 +173,8 @@ class GroupJoinFailed(KarrowError):
 class GroupEnded(KarrowError):
     """A group of workers has ended, and not because somebody wanted it.
 
-    ``reason`` is a ``karrow.EndReason``, ``detail`` what a handler gave as its reason, and
-    ``__cause__`` what was raised.
+    ``reason`` is a ``karrow.EndReason``, ``detail`` what a handler gave as its reason or
+    which callback raised where, and ``__cause__`` what was raised.
     """
 
     def __init__(

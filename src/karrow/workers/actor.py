@@ -139,7 +139,8 @@ class Actor:
         self._group = group
         self._supervisor = supervisor
         self._is_set_up = False
-        self._has_data = False
+        # What it was given last, until that is handled and acknowledged.
+        self._batch: Batch | None = None
         self._is_gone = False
         self._began = 0.0
         self._job: Job | None = None
@@ -154,9 +155,26 @@ class Actor:
     @property
     def is_clear(self) -> bool:
         """Whether everything it was given is handled and acknowledged."""
-        if self.is_ending or self._has_data or self.mailbox.has_data:
+        if self.is_ending or self._batch is not None or self.mailbox.has_data:
             return False
         return self.pending is None or self.pending.is_empty
+
+    @property
+    def offsets(self) -> tuple[int, int] | None:
+        """The first and the last offset of what its callback has; None if that is no records."""
+        if self._batch is None:
+            return None
+        at = self.handler.offset if isinstance(self.handler, CallbackHandler) else None
+        return self._batch.offsets if at is None else (at, at)
+
+    @property
+    def place(self) -> str:
+        """Where its callback is."""
+        if self.offsets is None:
+            return str(self.partition)
+        first, last = self.offsets
+        offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
+        return f"{self.partition} at {offsets}"
 
     @property
     def pending(self) -> Pending | None:
@@ -264,14 +282,14 @@ class Actor:
             self.state = WorkerState.RESTARTING
             await self._tear_down()
             if await self._supervisor.crashed(self, raised.callback, raised.error):
-                self._has_data = False
+                self._batch = None
                 return True
             self.mailbox.shut()
             return False
         if raised is not None:
             _log.error(
                 "%s: %s raised while the worker ends",
-                self.partition,
+                self.place,
                 raised.callback,
                 exc_info=raised.error,
             )
@@ -332,7 +350,7 @@ class Actor:
             self.state = WorkerState.WAITING
 
     async def _handle(self, batch: Batch) -> None:
-        self._has_data = True
+        self._batch = batch
         self._supervisor.taken(self)
         handler = self._handler
         handler.done_until = None
@@ -349,18 +367,21 @@ class Actor:
             self._supervisor.done(self.partition, batch.next_offset, batch.count)
             if commit is Commit.SYNC:
                 await self._supervisor.store(self, batch.next_offset)
-        self._has_data = False
+        self._batch = None
         self._heed(outcome)
         if not self._is_gone:
             self._supervisor.handled(self)
 
     async def _process(self, batch: Batch) -> Commit | Stop:
         """Have a batch handled."""
+        first, last = batch.offsets
         span = events.span(
             "process",
             **self._supervisor.about(),
             topic=self.partition.topic,
             partition=self.partition.partition,
+            first_offset=first,
+            last_offset=last,
             record_count=batch.count,
             handler=self._kind.__name__,
         ).start()
@@ -369,7 +390,8 @@ class Actor:
                 self._callback_for_data, await self._call(self._callback_for_data, batch.data)
             )
         except _CallbackRaised as raised:
-            span.fail(raised.error)
+            first, last = self.offsets or batch.offsets
+            span.fail(raised.error, first_offset=first, last_offset=last)
             raise
         except BaseException as error:
             span.fail(error)

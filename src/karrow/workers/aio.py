@@ -400,8 +400,8 @@ class AsyncWorkerGroup:
             seconds = actor.busy_for(time.monotonic())
             text = f"{actor.callback} of {actor.partition} takes {seconds:.0f} s by now"
             yield HealthState.DEGRADED, text
-        for partition, error in self._crew.crashes.items():
-            yield HealthState.DEGRADED, f"{partition} was restarted after {error!r}"
+        for text in self._crew.crashes.values():
+            yield HealthState.DEGRADED, text
         if self._crew.storing.trouble is not None:
             yield HealthState.DEGRADED, str(self._crew.storing.trouble)
         found = self._consumer.health()

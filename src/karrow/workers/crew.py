@@ -57,8 +57,8 @@ class Crew:
         self.threads = Threads(config.threads)
         self.storing = Storing(config, consumer, end)
         self.feed = Feed(config, consumer, self.storing, self, in_batches=reads_batches(kind))
-        # When a worker has crashed that has done nothing since.
-        self.crashes: dict[TopicPartition, Exception] = {}
+        # How a worker has crashed that has done nothing since.
+        self.crashes: dict[TopicPartition, str] = {}
         self._kind = kind
         self._arguments = arguments
         self._config = config
@@ -213,10 +213,10 @@ class Crew:
         """A callback raised: whether to go on with a new handler, for which all is prepared."""
         self._report(actor, callback, error)
         if not self._restarts.allow(time.monotonic()):
-            self._end(Ending(EndReason.CRASH_LOOP, error=error))
+            self._end(Ending(EndReason.CRASH_LOOP, f"{callback} of {actor.place}", error))
             return False
         partition = actor.partition
-        self.crashes[partition] = error
+        self.crashes[partition] = f"{actor.place} was restarted after {error!r}"
         try:
             self.feed.hold(partition)
             await self.storing.at_last([partition])
@@ -233,13 +233,16 @@ class Crew:
 
     def _report(self, actor: Actor, callback: str, error: Exception) -> None:
         topic, partition = actor.partition
-        _log.error("%s: %s raised", actor.partition, callback, exc_info=error)
+        first, last = actor.offsets or (None, None)
+        _log.error("%s: %s raised", actor.place, callback, exc_info=error)
         events.emit(
             "worker.crash",
             {"count": 1},
             **self.about(),
             topic=topic,
             partition=partition,
+            first_offset=first,
+            last_offset=last,
             callback=callback,
             kind=type(error).__name__,
             reason=str(error),

@@ -49,7 +49,8 @@ JOINING = frozenset({"JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat"})
 class Ending:
     """How a group of workers has ended.
 
-    ``detail`` is the reason that a Stop carried, ``error`` what was raised.
+    ``detail`` is the reason that a Stop carried, or which callback raised where; ``error`` is what
+    was raised.
     """
 
     __module__ = "karrow"
@@ -67,8 +68,8 @@ class Ending:
         """Raise GroupEnded unless somebody wanted it."""
         if self.is_orderly:
             return
-        why = self.error if self.error is not None else self.detail
-        text = f"the workers have ended: {self.reason}" + (f" ({why})" if why is not None else "")
+        why = ": ".join(str(one) for one in (self.detail, self.error) if one is not None)
+        text = f"the workers have ended: {self.reason}" + (f" ({why})" if why else "")
         raise GroupEnded(text, reason=str(self.reason), detail=self.detail) from self.error
 
 

@@ -148,7 +148,7 @@ class Feed:
         position, epoch = self._place(partition)
         next_offset = last + 1 if position is None else max(last + 1, position)
         self._ledger.reached(partition, next_offset, epoch)
-        actor.mailbox.give(Batch(data, count, next_offset))
+        actor.mailbox.give(Batch(data, count, next_offset, (first, last)))
         if actor.mailbox.is_full:
             self._pause(partition)
 

@@ -43,11 +43,15 @@ class Message:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Records of one partition, as the handler wants them; ``next_offset`` is behind them."""
+    """Records of one partition, as the handler wants them; ``next_offset`` is behind them.
+
+    ``offsets`` are the first and the last.
+    """
 
     data: Any
     count: int
     next_offset: int
+    offsets: tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)

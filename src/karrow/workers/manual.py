@@ -100,6 +100,8 @@ class CallbackHandler(Handler):
     """
 
     pending: Pending | None = None
+    # The record that the function has or had last.
+    offset: int | None = None
 
     def setup(self, *_: Any, callback: Callback, pending: Callable[[], Pending | None]) -> None:
         """Make ready."""
@@ -138,6 +140,7 @@ class CallbackHandler(Handler):
 
     def _hand_over(self, record: Record) -> Any:
         where = record.topic, record.partition, record.offset
+        self.offset = record.offset
         if self.pending is not None:
             self.pending.add(record.offset)
         return self._callback(CommitId(*where, self._life), *where, record.key, record.value)

@@ -74,7 +74,7 @@ def test_callback_that_is_cancelled_before_it_began() -> None:
     async def main() -> None:
         supervisor = Hasty()
         actor = actor_of(Late, supervisor)
-        actor.mailbox.give(Batch([], 1, 1))
+        actor.mailbox.give(Batch([], 1, 1, (0, 0)))
         while not actor.has_ended:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
         assert supervisor.noted == []
@@ -111,10 +111,10 @@ async def two_for_one_thread(
     second = actor_of(Blocking, supervisor, go_on=go_on, calls=calls)
     while not first.state == second.state == WorkerState.WAITING:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
-    first.mailbox.give(Batch(["first"], 1, 1))
+    first.mailbox.give(Batch(["first"], 1, 1, (0, 0)))
     while first.since is None:  # noqa: ASYNC110 - a thread sets it
         await asyncio.sleep(0.001)
-    second.mailbox.give(Batch(["second"], 1, 1))
+    second.mailbox.give(Batch(["second"], 1, 1, (0, 0)))
     while second.callback is None:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     return supervisor, first, second

@@ -58,6 +58,13 @@ def test_only_what_somebody_wanted_is_orderly(reason: EndReason) -> None:
         assert raised.value.detail == "why"
 
 
+def test_text_says_where_and_what() -> None:
+    with pytest.raises(errors.GroupEnded, match=r"ended: crash_loop \(orders-0: no\)$"):
+        Ending(EndReason.CRASH_LOOP, "orders-0", ValueError("no")).check()
+    with pytest.raises(errors.GroupEnded, match=r"ended: refused$"):
+        Ending(EndReason.REFUSED).check()
+
+
 def test_error_pickles() -> None:
     with pytest.raises(errors.GroupEnded) as raised:
         Ending(EndReason.AUTH, error=ValueError("x")).check()

@@ -12,7 +12,7 @@ from karrow.workers.mailbox import Batch, Mailbox, Message
 
 
 def batch(number: int) -> Batch:
-    return Batch([number], 1, number + 1)
+    return Batch([number], 1, number + 1, (number, number))
 
 
 def test_messages_come_before_records() -> None:
