@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka.admin
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -24,12 +25,14 @@ from karrow import events
 from karrow.spark import data_source
 from karrow.types import TopicPartition
 from tests.brokers import KafkaCluster
-from tests.spark.both import in_short
+from tests.spark.both import in_json, in_short
+from tests.spark.filled import deal, new_topic
 
 PATIENCE = 60
 # Spark's 2 s and 2 s, and as much again for a machine that is busy.
 KILLED_WITHIN = 8
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+LEVELS = ("read_uncommitted", "read_committed")
 
 
 class Source:
@@ -110,6 +113,27 @@ def test_filters_with_sparks_setting_on_and_off(source: Source, enabled: bool) -
         assert values(source.read(pushdown="true").where("timestamp > '2099-01-01'")) == []
     finally:
         source.spark.conf.set(PUSHDOWN, str(before))
+
+
+def test_a_batch_of_what_is_young_and_committed_in_tasks_of_so_many_bytes(
+    source: Source, kafka: KafkaCluster
+) -> None:
+    """Options that are karrow's own."""
+    topic = new_topic(kafka)
+    now = int(time.time() * 1000)
+    with karrow.Producer(source.bootstrap) as producer:
+        for number in range(100):
+            old = 3_600_000 if number < 40 else 0
+            row = b"%d" % number + b" " * 1000
+            producer.send(topic, row, partition=0, timestamp_ms=now - old)
+    deal(source.bootstrap, topic, (20, True), (15, False))
+    young = {"subscribe": topic, "startingOffsets": "-10 minutes", "maxBytesPerPartition": "20k"}
+    frame = source.read(**young, endingOffsets=in_json(topic, {0: 100}))
+    assert values(frame) == list(range(40, 100))
+    assert 3 <= frame.rdd.getNumPartitions() <= 6
+    everything = {"subscribe": topic, "startingOffsets": in_json(topic, {0: 100})}
+    counts = [source.read(**everything, isolation=one).count() for one in LEVELS]
+    assert counts == [35, 20]
 
 
 def test_a_session_can_be_told_of_the_source(
@@ -204,9 +228,7 @@ def test_a_stream_goes_on_where_it_was(source: Source, tmp_path: Path) -> None:
     assert values(spark.read.parquet(str(tmp_path / "files"))) == list(range(15))
     sizes = [one.numInputRows for one in (*first.recentProgress, *second.recentProgress)]
     assert [size for size in sizes if size] == [7, 3, 5]
-    with karrow.Client(source.bootstrap) as client:
-        stored = client.committed_offsets("lag")
-    assert {one.partition: place.offset for one, place in stored.items()} == {0: 10, 1: 5}
+    assert seen_by_tools(source, "lag") == {0: 10, 1: 5}
     latest = first.recentProgress[0].sources[0].latestOffset
     assert json.loads(latest) == {source.topic: {"0": 10, "1": 0}}
     assert told[0].behind == {
@@ -217,11 +239,45 @@ def test_a_stream_goes_on_where_it_was(source: Source, tmp_path: Path) -> None:
     assert heard[0].measurements["lag"] == 3
 
 
+def seen_by_tools(source: Source, group: str) -> dict[int, int]:
+    """Where a group is, as a client that is not ours asks for it."""
+    partitions = [confluent_kafka.TopicPartition(source.topic, number) for number in range(2)]
+    asked = confluent_kafka.ConsumerGroupTopicPartitions(group, partitions)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": source.bootstrap})
+    found = admin.list_consumer_group_offsets([asked])[group].result(PATIENCE)
+    return {one.partition: one.offset for one in found.topic_partitions}
+
+
 def eventually(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_stream_takes_so_many_bytes_at_a_time_from_where_a_group_is(
+    source: Source, tmp_path: Path
+) -> None:
+    """What Spark hands from latestOffset() on is a limit of its own kind, and karrow's."""
+    with karrow.Client(source.bootstrap) as client:
+        for partition, first in enumerate((0, 100)):
+            rows = [b"%d" % n + b" " * 1000 for n in range(first, first + 100)]
+            client.produce(source.topic, rows, partition=partition)
+        client.commit_offsets("mover", {(source.topic, 0): 20, (source.topic, 1): 50})
+    given = {
+        "startingOffsets": "group",
+        "kafka.group.id": "mover",
+        "maxBytesPerTrigger": "40k",
+        "isolation": "read_committed",
+    }
+    query = finished(to_files(source.stream(**given), tmp_path))
+    assert values(source.spark.read.parquet(str(tmp_path / "files"))) == [
+        *range(20, 100),
+        *range(150, 200),
+    ]
+    sizes = [one.numInputRows for one in query.recentProgress if one.numInputRows]
+    assert len(sizes) > 2
+    assert max(sizes) <= 45
 
 
 def test_a_stream_that_runs(source: Source, tmp_path: Path) -> None:
