@@ -120,6 +120,39 @@ def test_arrow_batches_with_all_columns(broker: Broker, notes: Notes) -> None:
     assert committed(broker)[TOPIC, 0] == 10
 
 
+class Sizing(Noting):
+    """Notes how many rows come together."""
+
+    handle_records = karrow.Handler.handle_records
+
+    def handle_batch(self, batch: pa.RecordBatch) -> None:
+        self.notes.add("rows", batch.num_rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"), [({"batch_bytes": 250}, [3, 2, 1]), ({"batch_records": 4}, [4, 2])]
+)
+def test_arrow_batches_have_a_size(
+    broker: Broker, notes: Notes, options: dict[str, Any], rows: list[int]
+) -> None:
+    """The one that reaches the bytes is the last."""
+    sizes = [100, 100, 100, 100, 1000, 100]
+    with karrow.Client(broker.bootstrap) as client:
+        client.produce(TOPIC, [bytes(size) for size in sizes], partition=0)
+    with group_of(broker, Sizing, notes, **options):
+        until(lambda: sum(notes.of("rows")) == len(sizes))
+    assert notes.of("rows") == rows
+
+
+def test_arrow_batches_have_4_mib_unless_told_otherwise(broker: Broker, notes: Notes) -> None:
+    """However small they were fetched, by their compression."""
+    with karrow.Client(broker.bootstrap) as client:
+        client.produce(TOPIC, [bytes(1 << 20)] * 6, partition=0, compression="zstd")
+    with group_of(broker, Sizing, notes):
+        until(lambda: sum(notes.of("rows")) == 6)
+    assert notes.of("rows") == [4, 2]
+
+
 def test_batch_records_bounds_a_call(broker: Broker, notes: Notes) -> None:
     class Counting(Noting):
         def handle_records(self, records: Sequence[karrow.Record]) -> None:

@@ -70,13 +70,15 @@ class WorkerConfig(ConsumerConfig):
     )
     batch_records: int | None = option(
         None,
-        doc="How many records a callback is given; None is max_poll_records, or all that came.",
+        doc="How many records a callback is given; None is max_poll_records, or for Arrow batches "
+        "what batch_bytes allows.",
         unit="count",
         minimum=1,
     )
     batch_bytes: int | None = option(
         None,
-        doc="How large an Arrow batch may be; None is what was fetched.",
+        doc="An Arrow batch ends with the record that reaches so many bytes of keys and values; "
+        "None is 4 MiB.",
         unit="bytes",
         minimum=1,
     )
