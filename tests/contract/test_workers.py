@@ -8,10 +8,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import karrow
-from karrow import Commit, EndReason
+from karrow import Commit, EndReason, Stop
+from karrow.errors import GroupEnded
 from karrow.types import HealthState
 from tests.brokers import KafkaCluster
 from tests.fix_any import AnyKafka
@@ -52,10 +54,16 @@ def send(kafka: AnyKafka, topic: str, numbers: range) -> None:
 
 
 def group_of(
-    kafka: AnyKafka, topic: str, group: str, found: list[int], commit: Commit, **options: Any
+    kafka: AnyKafka,
+    topic: str,
+    group: str,
+    found: list[int],
+    commit: Commit,
+    handler: type[karrow.Handler] = Numbers,
+    **options: Any,
 ) -> karrow.WorkerGroup:
     return karrow.WorkerGroup(
-        Numbers,
+        handler,
         kafka.bootstrap,
         group=group,
         topics=[topic],
@@ -161,6 +169,153 @@ def test_frozen_broker_is_seen_in_health(
     with karrow.Client(any_kafka.bootstrap) as client:
         stored = client.committed_offsets(group, [topic])
         assert sum(one.offset or 0 for one in stored.values()) == 80
+
+
+def offsets(kafka: AnyKafka, topic: str, group: str) -> list[int | None]:
+    """What a group has stored, by partition."""
+    with karrow.Client(kafka.bootstrap) as client:
+        stored = client.committed_offsets(group, [topic])
+    return [one.offset for _, one in sorted(stored.items())]
+
+
+class Stumbling(Numbers):
+    """Raises where it first sees a number that leaves no rest by six."""
+
+    def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+        seen = set(self.found)
+        super().handle_records(records)
+        if any(number % 6 == 0 and number not in seen for number in self.found):
+            raise ValueError("six")
+        return self.commit
+
+
+@pytest.mark.parametrize("commit", list(Commit))
+def test_crash_goes_on_at_the_last_commit(newest_kafka: AnyKafka, commit: Commit) -> None:
+    topic, group = newest_kafka.create_topic(), f"workers-{uuid.uuid4().hex[:8]}"
+    with karrow.Producer(newest_kafka.bootstrap) as producer:
+        for number in range(1, 10):
+            producer.send(topic, str(number))
+    found: list[int] = []
+    workers = group_of(
+        newest_kafka,
+        topic,
+        group,
+        found,
+        commit,
+        handler=Stumbling,
+        batch_records=2,
+        commit_interval=60,
+    )
+    with workers:
+        until(lambda: 9 in found)
+        assert [worker.restarts for worker in workers.workers] == [1]
+    assert found == [1, 2, 3, 4, 5, 6, 5, 6, 7, 8, 9]
+    assert offsets(newest_kafka, topic, group) == [9]
+
+
+class Poisoned(Numbers):
+    """Cannot handle one record."""
+
+    def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+        self.found += [record.offset for record in records]
+        if records[-1].value == b"9":
+            raise ValueError("nine")
+        return self.commit
+
+
+def test_crash_loop_ends_with_the_place_of_its_record(newest_kafka: AnyKafka) -> None:
+    topic, group = newest_kafka.create_topic(partitions=PARTITIONS), f"w-{uuid.uuid4().hex[:8]}"
+    send(newest_kafka, topic, range(16))
+    found: list[int] = []
+    options: dict[str, Any] = {"handler": Poisoned, "batch_records": 1, "max_restarts": 2}
+    workers = group_of(newest_kafka, topic, group, found, Commit.SYNC, **options)
+    workers.start()
+    with pytest.raises(GroupEnded, match=f"handle_records of {topic}-1 at offset 2: nine") as ended:
+        workers.wait(TIMEOUT)
+    assert ended.value.reason == EndReason.CRASH_LOOP
+    assert offsets(newest_kafka, topic, group)[1] == 2
+
+
+class Columns(karrow.Handler):
+    """Sums up columns, and stops when it is told."""
+
+    def setup(self, topic: str, partition: int, *, found: list[int]) -> None:
+        self.found = found
+
+    def handle_batch(self, batch: pa.RecordBatch) -> None:
+        assert batch.schema.names == ["value"]
+        self.found += map(int, batch["value"].to_pylist())
+
+    def handle_call(self, _message: object) -> int:
+        return sum(self.found)
+
+    def handle_cast(self, message: str) -> Stop:
+        return Stop(message)
+
+    def handle_info(self, message: int) -> None:
+        self.found.append(message)
+
+
+@pytest.mark.parametrize("is_sharing", [True, False])
+def test_columns_and_messages_with_and_without_a_group(
+    any_kafka: AnyKafka, is_sharing: bool
+) -> None:
+    """Arrow batches, call, info, and a Stop that a cast brings about."""
+    topic, group = any_kafka.create_topic(partitions=PARTITIONS), f"workers-{uuid.uuid4().hex[:8]}"
+    send(any_kafka, topic, range(40))
+    found: list[int] = []
+    place: dict[str, Any] = {"group": group, "topics": [topic]}
+    alone: dict[str, Any] = {"partitions": {(topic, 1): 8, (topic, 2): "earliest"}}
+    workers = karrow.WorkerGroup(
+        Columns,
+        any_kafka.bootstrap,
+        arguments={"found": found},
+        columns=["value"],
+        **QUICK,
+        **(place if is_sharing else alone),
+    )
+    with workers:
+        wanted = set(range(40)) if is_sharing else {33, 37, *range(2, 40, 4)}
+        until(lambda: set(found) == wanted)
+        assert len(workers.assignments) == (PARTITIONS if is_sharing else 2)
+        workers.info((topic, 1), 1000)
+        assert workers.call((topic, 1), None) == sum(wanted) + 1000
+        workers.cast((topic, 2), "enough")
+        assert workers.wait(TIMEOUT) == karrow.Ending(EndReason.HANDLER, "enough")
+    assert sorted(found) == [*sorted(wanted), 1000]
+    if is_sharing:
+        assert offsets(any_kafka, topic, group) == [10] * PARTITIONS
+
+
+@pytest.mark.parametrize("option", [{"commit_interval": 0.2}, {"commit_threshold": 10}])
+def test_commits_come_in_time_or_when_there_is_much(
+    newest_kafka: AnyKafka, option: dict[str, Any]
+) -> None:
+    topic, group = newest_kafka.create_topic(partitions=PARTITIONS), f"w-{uuid.uuid4().hex[:8]}"
+    send(newest_kafka, topic, range(40))
+    found: list[int] = []
+    options = {"commit_interval": 600.0, "commit_threshold": 1000, **option}
+    with group_of(newest_kafka, topic, group, found, Commit.ASYNC, **options):
+        until(lambda: len(found) == 40)
+        until(lambda: offsets(newest_kafka, topic, group) == [10] * PARTITIONS)
+
+
+def test_functions_whose_records_are_committed_when_they_return(every_kafka: AnyKafka) -> None:
+    topic, group = every_kafka.create_topic(partitions=PARTITIONS), f"kafe-{uuid.uuid4().hex[:8]}"
+    send(every_kafka, topic, range(8))
+    seen: list[tuple[int, int]] = []
+
+    async def note(_id: object, _topic: str, partition: int, offset: int, *_: object) -> None:
+        seen.append((partition, offset))
+        if (partition, offset) == (3, 1) and seen.count((3, 1)) == 1:
+            raise ValueError("once more")
+
+    workers = karrow.start_consumer(
+        every_kafka.bootstrap, group, note, topics=[topic], fetch_interval=0, max_wait=0.1
+    )
+    until(lambda: offsets(every_kafka, topic, group) == [2] * PARTITIONS)
+    assert workers.stop().reason is EndReason.STOPPED
+    assert sorted(seen) == sorted([*((n % PARTITIONS, n // PARTITIONS) for n in range(8)), (3, 1)])
 
 
 def test_functions_by_record(every_kafka: AnyKafka) -> None:
