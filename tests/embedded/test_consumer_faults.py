@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import pytest
 import karrow
 from karrow import errors
 from karrow.broker.threaded import Broker
-from karrow.types import HealthState
+from karrow.types import HealthState, TopicPartition
 from tests.embedded.consuming import (
     CLASSIC,
     GROUP,
@@ -35,6 +37,7 @@ from tests.embedded.consuming import (
     until,
 )
 
+COOPERATIVE = KINDS["cooperative"]
 # What a coordinator says that moves, or that is not ready.
 ELSEWHERE = ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"]
 
@@ -211,6 +214,58 @@ def test_a_second_member_during_commits(broker: Broker, kind: dict[str, Any]) ->
     assert problems == []
     assert sorted(set(seen)) == everything(40)
     assert stored(broker) == {0: 40, 1: 40}
+
+
+@contextmanager
+def one_of_two_lost(broker: Broker, consumer: karrow.Consumer) -> Iterator[TopicPartition]:
+    """Have another member take a partition that the consumer took too long to give back."""
+    had = set(consumer.assignment)
+    with reader(broker, COOPERATIVE, auto_commit=False) as other:
+        poll_until(other, lambda: other.assignment)
+        (lost,) = had.difference(consumer.assignment)
+        assert other.assignment == (lost,)
+        yield lost
+
+
+def test_what_was_lost_is_not_stored_and_what_was_kept_is(broker: Broker) -> None:
+    """Row 9: members are fenced partition by partition."""
+    fill(broker, range(5))
+    notes = Notes()
+    options = {"auto_commit": False, "rebalance_timeout": 0.5, **notes.options}
+    with reader(broker, COOPERATIVE, **options) as consumer:
+        take(consumer, 10)
+        with one_of_two_lost(broker, consumer) as lost:
+            (kept,) = consumer.assignment
+            with pytest.raises(errors.CommitFailed, match="not stored: the partitions were lost"):
+                consumer.commit()
+            with pytest.raises(errors.CommitFailed, match="was lost meanwhile") as refused:
+                consumer.commit({lost: 5, kept: 5})
+            assert refused.value.context["partition"] == lost.partition
+            consumer.commit({kept: 4})
+            assert stored(broker) == {kept.partition: 4, lost.partition: None}
+            # Who asks for more is done with what was lost, as with everything else.
+            assert consumer.poll(0.1) == []
+            consumer.commit()
+            assert stored(broker) == {kept.partition: 5, lost.partition: None}
+            assert notes.told[1:] == [("lost", {lost.partition})]
+
+
+def test_a_commit_on_its_way_stores_nothing_for_who_has_lost_a_part_of_it(broker: Broker) -> None:
+    """Row 9: it was asked for in time, and is refused as soon as the partition is another's."""
+    fill(broker, range(5))
+    options = {"auto_commit": False, "rebalance_timeout": 0.5}
+    with reader(broker, COOPERATIVE, **options) as consumer:
+        take(consumer, 10)
+        broker.fail("OffsetCommit", "REBALANCE_IN_PROGRESS", times=10_000)
+        storing = consumer.commit_nowait()
+        with one_of_two_lost(broker, consumer) as lost:
+            (kept,) = consumer.assignment
+            with pytest.raises(errors.CommitFailed, match="went to another member") as refused:
+                storing.result(TIMEOUT)
+            assert refused.value.context["partition"] == lost.partition
+            broker.clear_faults()
+            consumer.commit({kept: 5})
+            assert stored(broker) == {kept.partition: 5, lost.partition: None}
 
 
 @pytest.mark.parametrize("is_waited_for", [False, True])
