@@ -130,6 +130,26 @@ def test_all_addresses_of_a_name_are_tried() -> None:
 # ---- known brokers that are there, but of no use
 
 
+def test_address_that_is_given_up_while_it_is_dialled_fails_no_request() -> None:
+    """Another one has answered first, so that the brokers are known by their own addresses."""
+
+    async def main() -> None:
+        async with karrow.AsyncBroker(2) as broker:
+            late, quick = broker.bootstrap.split(",")
+            broker.delay("ApiVersions", 0.3, broker=1)
+            places = iter([[late], [quick]])
+            async with karrow.AsyncClient(lambda: next(places)) as client:
+                waiting = asyncio.create_task(client.cluster.any_connection())
+                await asyncio.sleep(0.1)
+                await client.metadata()
+                assert not waiting.done()
+                connection = await waiting
+                version = connection.versions.choose("ListGroups")
+                assert (await connection.request("ListGroups", version, {})).error_code == 0
+
+    run(main())
+
+
 async def ports(client: karrow.AsyncClient) -> list[int]:
     return [broker.port for broker in await client.brokers()]
 

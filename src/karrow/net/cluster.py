@@ -250,6 +250,11 @@ class Cluster:
 
     async def any_connection(self) -> Connection:
         """A connection to whichever broker answers first in the order of least effort."""
+        found = await self._any_connection()
+        # A bootstrap address may have been given up while it was dialled, for brokers known now.
+        return await self._any_connection() if found.is_closed else found
+
+    async def _any_connection(self) -> Connection:
         self._check()
         for link in self.pool.connected():
             found = link.connection
