@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from karrow.spark.writing.terms import Terms
 from tests.brokers import KafkaCluster
 from tests.contract.transactional import new_id
 from tests.fix_kafka import NewKafka
+from tests.proxy import ClusterProxy
 
 LIMIT = 120.0
 VERSIONS = ["4.3.1", "3.9.2"]
@@ -53,11 +55,13 @@ def closed_clients() -> Iterator[None]:
 class Sink:
     """Batches of one row through the protocol, whose owner has no Spark."""
 
-    def __init__(self, kafka: KafkaCluster) -> None:
+    def __init__(self, kafka: KafkaCluster, bootstrap: str | None = None) -> None:
         self.kafka = kafka
         self.id, self.topic = new_id("sink"), kafka.create_topic()
         self.config = ProducerConfig(
-            bootstrap=kafka.bootstrap(), transactional_id=f"karrow.sink.{self.id}", linger=0
+            bootstrap=bootstrap or kafka.bootstrap(),
+            transactional_id=f"karrow.sink.{self.id}",
+            linger=0,
         )
         self.identities: list[Identity] = []
         self.restart()
@@ -67,9 +71,10 @@ class Sink:
         self.batches = self.other(on_missing)
         self._run = str(uuid.uuid4())
 
-    def other(self, on_missing: OnMissing = "stop") -> Batches:
+    def other(self, on_missing: OnMissing = "stop", bootstrap: str | None = None) -> Batches:
         ledger = new_ledger("group", self.id, self.topic, None)
-        steps = BlockingTransaction(self.config, ledger)
+        config = self.config.replace(bootstrap=bootstrap or self.config.bootstrap)
+        steps = BlockingTransaction(config, ledger)
         return Batches(steps, sink_id=self.id, on_missing=on_missing)
 
     def write(self, batch: int, of: Batches | None = None) -> bool:
@@ -181,6 +186,29 @@ def test_old_driver_that_comes_back_after_the_id_was_forgotten_finds_its_batch_i
         sink.write(2, new)
     assert sink.write(2, old)
     assert sink.seen() == [b"0", b"1", b"2"]
+
+
+def test_old_driver_that_stood_still_after_its_commit_does_not_go_on_unasked(
+    new_kafka: NewKafka,
+) -> None:
+    """Before version 2 a commit gives no identity: what is asked for after it may be anybody's."""
+    kafka = new_kafka("3.9.2", properties=FORGETS_IDS)
+    with ClusterProxy(kafka) as proxy, ThreadPoolExecutor(1) as beside:
+        sink = Sink(kafka, proxy.bootstrap)
+        sink.write(0)
+        asked = proxy.nodes[0].hold("InitProducerId")
+        work = beside.submit(sink.write, 1)
+        asked.wait()
+        new = sink.other(bootstrap=kafka.bootstrap())
+        assert not sink.write(1, new)
+        assert sink.write(2, new)
+        sink.until_id_is_forgotten()
+        asked.release()
+        assert work.result(LIMIT)
+        with pytest.raises(errors.StateError):
+            sink.write(2)
+        assert sink.seen() == [b"0", b"1", b"2"]
+        pool.close()
 
 
 @pytest.mark.timeout(600)

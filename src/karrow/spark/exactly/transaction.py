@@ -9,6 +9,8 @@ Rules:
   transaction before was complete, and whoever could still change the ledger is fenced.
 - No writer is under way when ``end`` is called, and every row is acknowledged. Kafka answers EndTxn
   before its markers are written, so that a late batch of the same epoch would be committed as well.
+- With a new epoch nobody has come between. With a new producer id, out of any other answer than
+  that of EndTxn, somebody may have, if the broker forgot the old one: then the ledger is read.
 - EndTxn is repeated, in the same direction and with the same identity, while no answer comes.
 - A transaction is aborted by ``fence``, by InitProducerId with the identity that it has, so that
   nothing that is still under way can be written after it. EndTxn would let it (KAFKA-14053).
@@ -113,7 +115,12 @@ class SharedTransaction(CoordinatorCalls):
         """Commit, and have a fresh identity after it; raises when that is not known to be done."""
         after = await self._committed()
         crash_point("ended")
-        self.who = after or await self._init_producer_id(self.who)
+        before, self.who = self.who, after or await self._init_producer_id(self.who)
+        if after is None and self.who.producer_id != before.producer_id:
+            raise StateError(
+                f"{self.transactional_id} was forgotten by the broker, or ran out of epochs; who "
+                "had it since the commit, the ledger tells"
+            )
 
     async def fence(self) -> Entry | None:
         """Abort what is open, so that nothing of it can follow; gives the last committed batch."""
