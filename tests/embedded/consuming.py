@@ -32,6 +32,13 @@ CLASSIC = [kind for kind in KINDS if kind != "served"]
 NODES = 3
 
 
+def group_of(kind: str, number: int) -> dict[str, Any]:
+    """A group of its own for each number, or none."""
+    if kind == "alone":
+        return {}
+    return {"group": f"{GROUP}-{number}", **KINDS[kind]}
+
+
 def fill(broker: Broker, numbers: Iterable[int], partitions: int = 2, **options: Any) -> None:
     """Records in every partition whose values are their offsets."""
     with karrow.Producer(broker.bootstrap, **options) as producer:

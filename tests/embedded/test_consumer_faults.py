@@ -1,7 +1,8 @@
 """Consumers while the embedded broker fails on request; rows are those of the failure table.
 
 Here is what happens between a consumer and a cluster; what happens to a consumer in its own process
-(forks, signals, cancellation, long stops) is in test_consumer_process.py.
+(forks, signals, long stops) is in test_consumer_process.py, and cancellation in
+test_consumer_cancellation.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The consumer and its own process: forks, signals, long stops, cancellation, threads."""
+"""The consumer and its own process: forks, signals, long stops, threads."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,12 @@ from karrow import errors
 from karrow.broker.threaded import Broker
 from tests.embedded.consuming import (
     GROUP,
-    KINDS,
     QUICK,
     TIMEOUT,
     TOPIC,
     everything,
     fill,
+    group_of,
     members_of,
     places,
     stored,
@@ -35,7 +34,6 @@ from tests.embedded.consuming import (
 )
 
 COUNT = 20
-MOST_STEPS = 60
 
 
 @pytest.fixture
@@ -316,12 +314,13 @@ print(len(consumer.poll(10)) > 0)
 
 
 def test_process_that_just_ends_does_not_hang(broker: Broker) -> None:
-    """Row 40: an open consumer at the end of the interpreter."""
+    """Row 40: a consumer that is open at the end of the interpreter leaves its group."""
     fill(broker, range(COUNT))
     command = [sys.executable, "-c", LEFT, broker.bootstrap]
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True)
     assert done.stdout == "True\n"
+    assert members_of(broker) == 0
     assert time.monotonic() - began < 8
 
 
@@ -407,232 +406,6 @@ def test_stopped_process_hands_out_and_commits_nothing_of_others(broker: Broker)
         for process in processes.values():
             process.kill()
             process.wait()
-
-
-# Row 40: cancellation, at every single point where a call may wait.
-
-
-class CutOff:
-    """Runs a coroutine and cancels the task at the given suspension, counted from 1."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any], at: int) -> None:
-        self._work = work
-        self._left = at
-
-    @property
-    def is_through(self) -> bool:
-        """Whether it ended by itself before."""
-        return self._left > 0
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        steps = self._work.__await__()
-        error: BaseException | None = None
-        while True:
-            try:
-                waited_for = next(steps) if error is None else steps.throw(error)
-            except StopIteration as end:
-                return end.value
-            self._left -= 1
-            if self._left == 0:
-                task = asyncio.current_task()
-                assert task is not None
-                task.cancel()
-            error = None
-            try:
-                yield waited_for
-            except BaseException as thrown:  # noqa: BLE001 - handed on
-                error = thrown
-
-
-async def cut(work: Coroutine[Any, Any, Any], at: int) -> tuple[bool, Any]:
-    """Whether the work ended before it could be cut off there, and what it gave."""
-
-    async def inside() -> Any:
-        return await cutting
-
-    cutting = CutOff(work, at)
-    task = asyncio.create_task(inside())
-    outcome: Any = (await asyncio.gather(task, return_exceptions=True))[0]
-    if isinstance(outcome, asyncio.CancelledError):
-        return False, None
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return cutting.is_through, outcome
-
-
-async def rest(consumer: karrow.AsyncConsumer, seen: list[tuple[int, int]], count: int) -> None:
-    """Read what is left."""
-    async with asyncio.timeout(TIMEOUT):
-        while len(seen) < count:
-            seen += places(await consumer.poll(0.2))
-
-
-async def expect_no_tasks(before: set[asyncio.Task[Any]]) -> None:
-    """Nothing is left behind."""
-    for _ in range(200):
-        if not asyncio.all_tasks() - before:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError([task.get_name() for task in asyncio.all_tasks() - before])
-
-
-def group_of(kind: str, number: int) -> dict[str, Any]:
-    if kind == "alone":
-        return {}
-    return {"group": f"{GROUP}-{number}", **KINDS[kind]}
-
-
-Reading = Callable[[karrow.AsyncConsumer], Awaitable[list[tuple[int, int]]]]
-
-
-async def by_poll(consumer: karrow.AsyncConsumer) -> list[tuple[int, int]]:
-    return places(await consumer.poll(TIMEOUT, max_records=3))
-
-
-async def by_iteration(consumer: karrow.AsyncConsumer) -> list[tuple[int, int]]:
-    return places([await anext(aiter(consumer))])
-
-
-async def by_batch(consumer: karrow.AsyncConsumer) -> list[tuple[int, int]]:
-    batches = consumer.batches(max_records=3)
-    rows = (await anext(batches)).to_pylist()
-    return [(row["partition"], row["offset"]) for row in rows]
-
-
-@pytest.mark.parametrize("kind", ["alone", "cooperative", "served"])
-@pytest.mark.parametrize("read", [by_poll, by_iteration, by_batch])
-def test_reading_that_is_cut_off_anywhere_loses_nothing(
-    broker: Broker, kind: str, read: Reading
-) -> None:
-    """Row 40: at the first, second, third ... suspension; then all comes, once and in order."""
-    fill(broker, range(COUNT))
-
-    async def main() -> None:
-        before = asyncio.all_tasks()
-        for at in range(1, MOST_STEPS):
-            options = {**QUICK, **group_of(kind, at), "auto_commit": False}
-            consumer = karrow.AsyncConsumer(broker.bootstrap, TOPIC, **options)
-            seen: list[tuple[int, int]] = []
-            is_through, found = await cut(read(consumer), at)  # type: ignore[arg-type]
-            seen += found or []
-            await rest(consumer, seen, 2 * COUNT)
-            for partition in range(2):
-                mine = [place for place in seen if place[0] == partition]
-                assert mine == [(partition, number) for number in range(COUNT)], at
-            await consumer.close()
-            if is_through:
-                break
-        await expect_no_tasks(before)
-
-    asyncio.run(main())
-
-
-def test_large_batches_that_are_cut_off_anywhere_are_read_again(broker: Broker) -> None:
-    """Row 40: decoding beside the loop is given up, and begun again."""
-    with karrow.Producer(broker.bootstrap, linger=1.0, batch_bytes=900_000) as producer:
-        for number in range(9):
-            producer.send(TOPIC, b"%d" % number * 100_000, partition=0)
-
-    async def main() -> None:
-        for read in (by_poll, by_iteration, by_batch):
-            consumer = karrow.AsyncConsumer(broker.bootstrap, TOPIC, **QUICK)
-            seen: list[tuple[int, int]] = []
-            at = 1
-            async with asyncio.timeout(TIMEOUT):
-                while len(seen) < 9:
-                    is_through, found = await cut(read(consumer), at)
-                    seen += found or []
-                    at = 1 if is_through else at + 1
-            assert seen == everything(9, 1)
-            await consumer.close()
-
-    asyncio.run(main())
-
-
-async def committing(consumer: karrow.AsyncConsumer) -> None:
-    await consumer.commit()
-
-
-async def asking(consumer: karrow.AsyncConsumer) -> None:
-    await consumer.committed()
-    await consumer.lag()
-    await consumer.watermarks((TOPIC, 0))
-
-
-async def leaving(consumer: karrow.AsyncConsumer) -> None:
-    await consumer.unsubscribe()
-
-
-async def changing(consumer: karrow.AsyncConsumer) -> None:
-    await consumer.subscribe(TOPIC, "other")
-
-
-async def matching(consumer: karrow.AsyncConsumer) -> None:
-    await consumer.subscribe(f"^{TOPIC}")
-
-
-@pytest.mark.parametrize("kind", ["cooperative", "served"])
-@pytest.mark.parametrize("call", [committing, asking, leaving, changing, matching])
-def test_calls_that_are_cut_off_anywhere_leave_the_consumer_usable(
-    broker: Broker, kind: str, call: Callable[[karrow.AsyncConsumer], Coroutine[Any, Any, None]]
-) -> None:
-    """Row 40: the call is made again, all is read, commits in the background go on, it closes."""
-    broker.create_topic("other", 1)
-    fill(broker, range(COUNT))
-
-    async def main() -> None:
-        before = asyncio.all_tasks()
-        for at in range(1, MOST_STEPS):
-            # Who is cut off while it joins may leave somebody behind that the group waits for.
-            options = {**QUICK, **group_of(kind, at), "auto_commit_interval": 0.02}
-            options |= {"session_timeout": 6.0, "rebalance_timeout": 6.0}
-            async with karrow.AsyncConsumer(broker.bootstrap, TOPIC, **options) as consumer:
-                seen = places(await consumer.poll(TIMEOUT, max_records=3))
-                is_through, _ = await cut(call(consumer), at)
-                async with asyncio.timeout(TIMEOUT):
-                    await call(consumer)
-                    if call is leaving:
-                        await consumer.subscribe(TOPIC)
-                    # What was handed out may come again where it could not be committed.
-                    wanted = set(everything(COUNT))
-                    while set(seen) < wanted:
-                        seen += places(await consumer.poll(0.2))
-                    await consumer.poll(0.0)
-                    while True:
-                        found = await consumer.committed([(TOPIC, 0), (TOPIC, 1)])
-                        if {it.offset for it in found.values()} == {COUNT}:
-                            break
-                        await consumer.poll(0.01)
-            if is_through:
-                break
-        await expect_no_tasks(before)
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("kind", ["alone", "eager", "cooperative", "served"])
-def test_close_that_is_cut_off_anywhere_can_be_made_again(broker: Broker, kind: str) -> None:
-    """Row 40: after the second close nothing is left, also not in the group."""
-    fill(broker, range(COUNT))
-
-    async def main() -> None:
-        before = asyncio.all_tasks()
-        for at in range(1, MOST_STEPS):
-            grouped = group_of(kind, at)
-            consumer = karrow.AsyncConsumer(broker.bootstrap, TOPIC, **QUICK, **grouped)
-            assert await consumer.poll(TIMEOUT, max_records=3)
-            is_through, _ = await cut(consumer.close(), at)
-            async with asyncio.timeout(TIMEOUT):
-                await consumer.close()
-            await expect_no_tasks(before)
-            with pytest.raises(errors.StateError, match="closed"):
-                await consumer.poll(0.0)
-            if grouped:
-                assert await asyncio.to_thread(members_of, broker, grouped["group"]) == 0
-            if is_through:
-                break
-
-    asyncio.run(main())
 
 
 # Threads.
