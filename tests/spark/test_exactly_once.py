@@ -7,7 +7,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 import karrow
 import karrow.spark
 from karrow import errors, events
+from karrow.aio.producing.coordinator_calls import Identity
 from karrow.records._hash import partition_for
+from karrow.spark.exactly import report
 from karrow.spark.exactly import sink as sinks
 from karrow.spark.exactly.ledger import Entry, GroupLedger
 from karrow.spark.exactly.renewal import Renewal
+from karrow.spark.exactly.report import Report
 from tests.brokers import KafkaCluster
 from tests.spark.once import Case, committed, frame, orders, wait_for
 
@@ -123,6 +126,38 @@ def test_ledger_in_a_topic_of_its_own(spark: SparkSession, case: Case) -> None:
     with karrow.Admin(case.bootstrap) as admin:
         found = admin.describe_topic(f"karrow.ledger.{case.sink_id}")
     assert len(found.partitions) == 1
+
+
+def test_ledger_topic_has_the_name_that_it_was_given(spark: SparkSession, newest: Case) -> None:
+    named = {"ledger": "topic", "ledger_topic": f"{newest.sink_id}.notes"}
+    newest.add(2).run(spark, **named)
+    newest.add(1).run(spark, **named)
+    with karrow.Admin(newest.bootstrap) as admin:
+        topics = set(admin.list_topics())
+    assert named["ledger_topic"] in topics
+    assert f"karrow.ledger.{newest.sink_id}" not in topics
+    assert newest.found() == newest.wanted()
+    newest.add(1)
+    with pytest.raises(PySparkException, match="no ledger to tell"):
+        newest.run(spark, ledger="topic")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_as_many_tasks_write_as_are_wanted(
+    spark: SparkSession, newest: Case, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[list[Report]] = []
+    check = report.check
+
+    def noted(reports: Iterable[Report], who: Identity) -> int:
+        told.append(list(reports))
+        return check(told[-1], who)
+
+    monkeypatch.setattr(report, "check", noted)
+    newest.add(2).run(spark, tasks=count)
+    wrote = [sorted(one.task for one in reports if one.written) for reports in told]
+    assert wrote == [list(range(count))] * 2
+    assert newest.found() == newest.wanted()
 
 
 def test_same_function_can_be_started_again(spark: SparkSession, newest: Case) -> None:
