@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,11 @@ from typing import Any
 import pytest
 
 import karrow
+from karrow import wire
+from tests.brokers import KafkaCluster
 from tests.fix_any import AnyKafka
+from tests.proxy import ClusterProxy
+from tests.proxy_link import Link
 
 TIMEOUT = 20.0
 QUICK: dict[str, Any] = {"start": "earliest", "max_wait": 0.1}
@@ -149,3 +154,54 @@ def test_sessions_and_full_fetches_read_the_same(any_kafka: AnyKafka, *, session
             consumer.resume((topic, 0))
             consumer.seek((topic, 1), 29)
             assert sorted(as_lists(consumer, 3)) == [(29, bytes(300)), (30, b"more"), (30, b"more")]
+
+
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What goes to brokers through proxies: every request to fetch."""
+    found: list[Any] = []
+    api = wire.api("Fetch")
+    passed_on = Link._request
+
+    async def noted(self: Link, frame: memoryview) -> bytes | None:
+        key, version, _, size = struct.unpack_from(">hhih", frame)
+        if key == api.key:
+            head = 10 + size + (version in api.flexible)
+            found.append(wire.decode("FetchRequest", version, bytes(frame[head:])))
+        return await passed_on(self, frame)
+
+    monkeypatch.setattr(Link, "_request", noted)
+    return found
+
+
+def named(topics: Any) -> list[int]:
+    """The partitions that a fetch speaks of."""
+    return [getattr(one, "partition", one) for topic in topics for one in topic.partitions]
+
+
+# The first release with sessions, the last that fetches by the names of topics, and by ids.
+@pytest.mark.parametrize("kafka_version", ["1.1.1", "2.8.2", "4.3.1"], indirect=True)
+def test_a_broker_is_told_in_its_session_what_has_changed_and_nothing_else(
+    kafka_version: KafkaCluster, fetches: list[Any]
+) -> None:
+    topic = kafka_version.create_topic(partitions=3)
+    with (
+        ClusterProxy(kafka_version) as proxy,
+        karrow.Client(kafka_version.bootstrap()) as client,
+        karrow.Consumer(proxy.bootstrap, topic, **QUICK) as consumer,
+    ):
+        for number in range(5):
+            client.produce(topic, [b"%d" % number], partition=1)
+            assert as_lists(consumer, 1) == [(number, b"%d" % number)]
+        assert consumer.poll(0.5) == []
+        consumer.pause((topic, 2))
+        assert consumer.poll(0.5) == []
+    first, *later = fetches
+    assert (first.session_id, first.session_epoch) == (0, 0)
+    assert sorted(named(first.topics)) == [0, 1, 2]
+    # A broker that refused one of these would be asked for everything again.
+    (session,) = {one.session_id for one in later}
+    assert session != 0
+    assert [one.session_epoch for one in later] == list(range(1, len(later) + 1))
+    assert [named(one.topics) for one in later if one.topics] == [[1]] * 5
+    assert [named(one.forgotten_topics_data) for one in later if one.forgotten_topics_data] == [[2]]

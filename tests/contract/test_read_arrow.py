@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 import karrow
 from karrow import errors
 from karrow.config.fetch import Isolation
-from tests.contract.test_consumer import everything, fill, filled
+from tests.brokers import KafkaCluster
+from tests.contract.test_consumer import TIMEOUT, everything, fill, filled
 from tests.fix_any import AnyKafka
+from tests.proxy import ClusterProxy
 
 
 def rows(table: Any) -> list[tuple[int, int]]:
@@ -121,6 +124,27 @@ def test_all_brokers_are_read_at_once() -> None:
         assert time.monotonic() - began < 2.5
         assert rows(table) == everything(20, 3)
         assert {one.broker for one in broker.requests if one.api == "Fetch"} == {1, 2, 3}
+
+
+@pytest.mark.slow
+def test_all_real_brokers_are_asked_before_one_has_answered(kafka_three: KafkaCluster) -> None:
+    topic = kafka_three.create_topic(partitions=6)
+    leaders = {kafka_three.leader(topic, number) for number in range(6)}
+    assert leaders == {1, 2, 3}
+    with karrow.Producer(kafka_three.bootstrap()) as producer:
+        for number in range(60):
+            producer.send(topic, b"%d" % number, partition=number % 6)
+    with ClusterProxy(kafka_three) as proxy, ThreadPoolExecutor(1) as threads:
+        held = [proxy.node(leader).hold("Fetch") for leader in leaders]
+        reading = threads.submit(karrow.read_arrow, proxy.bootstrap, topic)
+        try:
+            for step in held:
+                step.wait()
+            assert not reading.done()
+        finally:
+            for step in held:
+                step.release()
+        assert rows(reading.result(TIMEOUT)) == everything(10, 6)
 
 
 def test_damaged_data_is_raised_with_its_place() -> None:
