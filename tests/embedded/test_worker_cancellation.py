@@ -1,9 +1,10 @@
-"""Workers whose tasks somebody cancels: none of them ends in silence."""
+"""Workers whose tasks or calls somebody cancels: none ends in silence, and all can be stopped."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from karrow import EndReason
 from karrow.broker.threaded import Broker
 from karrow.errors import GroupEnded, StateError
 from karrow.types import HealthState
+from tests.embedded.consuming import members_of
+from tests.embedded.test_consumer_cancellation import MOST_STEPS, CutOff, cut, expect_no_tasks
 from tests.embedded.working import (
     GROUP,
     TIMEOUT,
@@ -45,6 +48,10 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def until_handled(group: karrow.AsyncWorkerGroup, count: int) -> None:
+    await until(lambda: sum(worker.records for worker in group.workers) == count)
+
+
 def cancel(name: str) -> None:
     """What somebody does who cancels tasks that are not theirs."""
     tasks = [one for one in asyncio.all_tasks() if one.get_name().startswith(name)]
@@ -74,7 +81,7 @@ def test_a_group_whose_task_somebody_cancels_ends_in_order(
     async def main() -> None:
         group = awaited(broker, kind, notes, commit_interval=60)
         await group.start()
-        await until(lambda: sum(worker.records for worker in group.workers) == 3)
+        await until_handled(group, 3)
         cancel(name)
         with pytest.raises(GroupEnded, match="somebody has cancelled its task") as raised:
             await group.wait(TIMEOUT)
@@ -126,6 +133,104 @@ def test_who_waits_for_the_answer_of_a_worker_that_is_cancelled_is_told(
         await group.stop()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_stop_that_is_cut_off_anywhere_can_be_made_again(
+    broker: Broker, notes: Notes, is_begun: bool
+) -> None:
+    """What is done is stored, the group is left, and nobody is left behind."""
+    put(broker, range(3))
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        for at in range(1, MOST_STEPS):
+            name = f"{GROUP}-{at}"
+            group = awaited(broker, AsyncNoting, notes, group=name, commit_interval=60)
+            if is_begun:
+                assert await cut(group.start(), 1) == (True, None)
+                await until_handled(group, 3)
+            is_through, _ = await cut(group.stop(), at)
+            async with asyncio.timeout(TIMEOUT):
+                assert await group.stop() == karrow.Ending(EndReason.STOPPED)
+            await expect_no_tasks(before)
+            assert group.state == "ended"
+            stored = await asyncio.to_thread(committed, broker, name)
+            assert stored.get((TOPIC, 0)) == (3 if is_begun else None)
+            if is_through:
+                break
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [Talking, AsyncNoting])
+def test_a_group_that_is_cut_off_anywhere_in_its_end_has_ended(
+    broker: Broker, notes: Notes, kind: type[karrow.Handler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has left the others, and nothing of it is left behind."""
+    put(broker, range(3))
+
+    async def cut_off(at: int, before: set[asyncio.Task[Any]]) -> bool:
+        group = awaited(broker, kind, notes, group=f"{GROUP}-{at}")
+        cutting = CutOff(group._main(), at)
+
+        async def main() -> None:
+            await cutting
+
+        monkeypatch.setattr(group, "_main", main)
+        await group.start()
+        await until_handled(group, 3)
+        async with asyncio.timeout(TIMEOUT):
+            assert await group.stop() == karrow.Ending(EndReason.STOPPED)
+        assert (group.state, group.health().state) == ("ended", HealthState.DEAD)
+        await expect_no_tasks(before)
+        assert await asyncio.to_thread(members_of, broker, f"{GROUP}-{at}") == 0
+        return cutting.is_through
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        at = 2  # the first is where it works
+        while not await cut_off(at, before):
+            at += 1
+        assert at > 5
+
+    asyncio.run(main())
+
+
+def test_waits_and_calls_that_are_cut_off_anywhere_leave_the_group_at_work(
+    broker: Broker, notes: Notes, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Answering(AsyncNoting):
+        async def handle_call(self, message: object) -> object:
+            await asyncio.sleep(0.01)
+            if isinstance(message, Exception):
+                raise message
+            return message
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        group = awaited(broker, Answering, notes)
+        async with group:
+            await until(lambda: len(group.assignments) == 2)
+            for at in range(1, MOST_STEPS):
+                said = await cut(group.call((TOPIC, 0), 1), at)
+                failed = await cut(tried(group.call((TOPIC, 0), ValueError("no"))), at)
+                seen = await cut(group.wait(0.01), at)
+                assert await group.call((TOPIC, 0), 2) == 2
+                if said == (True, 1) and failed == seen == (True, None):
+                    break
+            await asyncio.to_thread(put, broker, range(3))
+            await until(lambda: len(notes.values()) == 3)
+        await expect_no_tasks(before)
+
+    asyncio.run(main())
+    gc.collect()
+    assert caplog.records == []
+
+
+async def tried(call: Coroutine[Any, Any, object]) -> None:
+    with pytest.raises(ValueError, match="no"):
+        await call
 
 
 @pytest.mark.parametrize("is_lost", [True, False])

@@ -39,6 +39,7 @@ class Message:
         if isinstance(error, StopIteration):  # no future takes it
             error = RuntimeError(f"handle_call raised {error!r}")
         self.answer.set_exception(error)
+        self.answer.exception()  # who asked may leave before it is seen: then it is nobody's
 
 
 @dataclass(slots=True, eq=False)
