@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 import karrow
-from karrow import Commit, EndReason, events
+from karrow import Commit, EndReason, Stop, events
 from karrow.broker.threaded import Broker
 from karrow.errors import GroupEnded
 from karrow.types import HealthState
@@ -103,6 +103,30 @@ def test_partitions_move_between_groups_without_loss_or_doubles(
     assert sorted(notes.values()) == list(range(stream.sent))
     assert sum(offset or 0 for offset in committed(broker).values()) == stream.sent
     assert len(notes.of("setup")) == len(notes.of("teardown"))
+
+
+@pytest.mark.parametrize("sharing", list(SHARING))
+def test_stop_from_the_teardown_of_a_worker_whose_partition_is_given_back(
+    broker: Broker, notes: Notes, sharing: str
+) -> None:
+    """The partition goes on elsewhere; so do then those that would have stayed."""
+
+    class Last(Noting):
+        def teardown(self) -> Stop:
+            super().teardown()
+            return Stop("nothing is left to work with")
+
+    for partition in range(PARTITIONS):
+        put(broker, [partition], partition)
+    options: dict[str, Any] = {**QUICK, **SHARING[sharing]}
+    with group_of(broker, Last, notes, **options) as first:
+        until(lambda: len(notes.values()) == len(first.assignments) == PARTITIONS)
+        with group_of(broker, Noting, notes, **options) as second:
+            ending = first.wait(10)
+            assert ending == karrow.Ending(EndReason.HANDLER, "nothing is left to work with")
+            until(lambda: len(second.assignments) == PARTITIONS)
+            assert sorted(notes.of("teardown")) == list(range(PARTITIONS))
+    assert sorted(notes.values()) == list(range(PARTITIONS))
 
 
 @pytest.mark.parametrize("sharing", ["eager", "cooperative"])
