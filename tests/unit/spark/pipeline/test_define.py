@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from karrow.errors import ConfigError
+from karrow.spark import Pipeline
 from karrow.spark.pipeline.define import define, read_file
 from karrow.spark.pipeline.definition import Definition
 
@@ -53,6 +54,16 @@ def changed(path: str, value: object) -> dict[str, Any]:
 
 def read(values: dict[str, Any], bootstrap: str | None = None) -> Definition:
     return define(values, origin="o.toml", folder=Path("/data"), bootstrap=bootstrap)
+
+
+def test_the_keys_of_a_file_are_the_arguments_of_a_pipeline(tmp_path: Path) -> None:
+    made = Pipeline(folder=tmp_path, **FILE)
+    assert made.definition == Pipeline.from_dict(FILE, folder=tmp_path).definition
+    assert made.definition.sinks["raw"].path == str(tmp_path / "raw")
+    with pytest.raises(ConfigError, match=r"^pipeline orders has no key 'sinc'; did you mean"):
+        Pipeline(**FILE, sinc={})
+    with pytest.raises(ConfigError, match=r"^pipeline has no 'name'"):
+        Pipeline(sources={})
 
 
 def test_a_file_is_read() -> None:
