@@ -17,6 +17,7 @@ import pytest
 import karrow
 from karrow import errors, events
 from karrow.types import TopicPartition
+from tests.brokers import KafkaCluster
 from tests.contract.test_consumer import fill, filled, new_group, take, until
 from tests.fix_any import AnyKafka
 
@@ -337,6 +338,47 @@ def test_a_pattern_finds_topics_that_come_later(any_kafka: AnyKafka, kind: dict[
         fill(any_kafka, second, [0], 1)
         assert {one.topic for one in take(consumer, 1)} == {second}
         assert consumer.assignment == ((first, 0), (second, 0))
+
+
+@pytest.mark.parametrize("way", [None, *KINDS])
+def test_internal_topics_are_read_if_they_are_named_or_the_broker_matches(
+    kafka: KafkaCluster, way: str | None
+) -> None:
+    prefix = f"some-{uuid.uuid4().hex[:8]}"
+    topic, internal = kafka.create_topic(prefix), "__consumer_offsets"
+    with karrow.Client(kafka.bootstrap()) as client:
+        client.commit_offsets(new_group(), {(topic, 0): 0})  # so that it is there
+        assert client.metadata([internal]).topics[internal].internal
+    options: dict[str, Any] = {"start": "latest", "max_wait": 0.1, "auto_commit": False}
+    grouped = {} if way is None else {"group": new_group(), **KINDS[way]}
+
+    def given(*wanted: Any) -> set[str]:
+        with karrow.Consumer(kafka.bootstrap(), *wanted, **options, **grouped) as consumer:
+            until(lambda: consumer.poll(0.05) or consumer.assignment)
+            return {one.topic for one in consumer.assignment}
+
+    matched = {topic, internal} if way == "served" else {topic}
+    assert given(re.compile(f"{internal}|{prefix}")) == matched
+    assert given(topic, internal) == {topic, internal}
+
+
+def test_what_is_paused_stays_so_over_a_rebalance_until_it_is_given_away(
+    any_kafka: AnyKafka, kind: dict[str, Any]
+) -> None:
+    topic, group = filled(any_kafka, 3, 4), new_group()
+    with members(any_kafka) as make:
+        options = {"group": group, "start": "earliest", "max_wait": 0.1, **kind}
+        with karrow.Consumer(any_kafka.bootstrap, topic, **options) as consumer:
+            take(consumer, 12)
+            consumer.pause(*consumer.assignment)
+            other = make(topic, group=group, **kind)
+            until(lambda: consumer.poll(0.05) == [] and len(other.owned) == 2, TIMEOUT)
+            until(lambda: consumer.poll(0.05) == [] and len(consumer.assignment) == 2, TIMEOUT)
+            kept = [] if kind.get("assignors") == "range" else list(consumer.assignment)
+            assert sorted(consumer.paused) == kept
+            other.stop()
+            until(lambda: consumer.poll(0.05) == [] and len(consumer.assignment) == 4, TIMEOUT)
+            assert sorted(consumer.paused) == kept
 
 
 @pytest.mark.since("2.4")

@@ -2,7 +2,7 @@
 
 Rules:
 - A pattern is matched against whole names, also against those of topics that come later. Internal
-  topics match only if they are named.
+  topics match only if they are named, or where the broker matches, which does not tell them apart.
 - With the new group protocol the broker matches (KIP-848); else the consumer does, and looks again
   every ``metadata_max_age``.
 - The broker has RE2 and one pattern: flags are written into it, and one that RE2 lacks is refused.
