@@ -220,6 +220,20 @@ def test_latest_is_the_default_and_what_comes_is_read(every_kafka: AnyKafka) -> 
         assert [one.offset for one in reader.poll(TIMEOUT)] == [3]
 
 
+@pytest.mark.since("3.0")
+def test_the_newest_time_is_a_place(any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic()
+    now = round(time.time() * 1000)
+    with karrow.Producer(any_kafka.bootstrap, linger=0.0) as producer:
+        for second in (1, 3, 2):
+            stamp = now + 1000 * second
+            producer.send(topic, b"%d" % second, timestamp_ms=stamp).result(TIMEOUT)
+    with consumer(any_kafka, topic, start="max_timestamp") as reader:
+        assert [one.value for one in take(reader, 2)] == [b"3", b"2"]
+        reader.seek((topic, 0), "max_timestamp")
+        assert [one.value for one in take(reader, 2)] == [b"3", b"2"]
+
+
 def test_seeks_go_anywhere_and_drop_what_was_fetched(every_kafka: AnyKafka) -> None:
     topic = filled(every_kafka, 10, 1)
     where = (topic, 0)

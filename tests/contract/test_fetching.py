@@ -137,6 +137,30 @@ def test_an_open_transaction_holds_back_what_follows(any_kafka: AnyKafka) -> Non
         assert [value for _, value in as_lists(consumer, 2)] == [b"inside", b"after"]
 
 
+@pytest.mark.parametrize("way", ["start", "seek"])
+def test_latest_is_in_front_of_an_open_transaction(any_kafka: AnyKafka, way: str) -> None:
+    """With read_committed, that is: what is committed later comes then, and nothing is skipped."""
+    topic = any_kafka.create_topic()
+    start = "latest" if way == "start" else "earliest"
+    options: dict[str, Any] = {"max_wait": 0.1, "start": start, "isolation": "read_committed"}
+    with (
+        karrow.Producer(any_kafka.bootstrap, transactional_id=f"open-{topic}") as producer,
+        karrow.Consumer(any_kafka.bootstrap, topic, **options) as consumer,
+        karrow.Client(any_kafka.bootstrap) as client,
+    ):
+        client.produce(topic, [b"before"], partition=0)
+        producer.begin_transaction()
+        producer.send(topic, b"inside", partition=0).result(TIMEOUT)
+        client.produce(topic, [b"after"], partition=0)
+        if way == "seek":
+            assert [value for _, value in as_lists(consumer, 1)] == [b"before"]
+            consumer.seek((topic, 0), "latest")
+        assert consumer.poll(0.3) == []
+        assert consumer.position((topic, 0)) == 1
+        producer.commit_transaction()
+        assert [value for _, value in as_lists(consumer, 2)] == [b"inside", b"after"]
+
+
 @pytest.mark.parametrize("sessions", [True, False])
 def test_sessions_and_full_fetches_read_the_same(any_kafka: AnyKafka, *, sessions: bool) -> None:
     topic = any_kafka.create_topic(partitions=3)
