@@ -19,6 +19,7 @@ PARTITIONS = 4
 RECORDS = 50_000  # in each partition, so that no buffer holds them all
 SECONDS = 60.0
 BUFFER = 16 * MEBIBYTE
+AT_ONCE = 2 * MEBIBYTE  # of a partition in an answer
 # What allocators may keep, for whom a full buffer is never in the same place twice. The slow one
 # reads half a million records between the times that are compared, so that it is less than a leaked
 # object for each; with the others it is a byte.
@@ -31,8 +32,8 @@ SCRIPT = """
 import json, sys, time
 import karrow
 
-bootstrap, topic, way, seconds, buffer = sys.argv[1:]
-seconds, buffer = float(seconds), int(buffer)
+bootstrap, topic, way, seconds, buffer, at_once = sys.argv[1:]
+seconds, buffer, at_once = float(seconds), int(buffer), int(at_once)
 
 
 def resident():
@@ -42,7 +43,7 @@ def resident():
 
 sizes, count, most, halves = [], 0, 0, 0
 options = {"start": "earliest", "auto_commit_interval": 0.2, "heartbeat_interval": 0.2}
-options |= {"buffer_bytes": buffer, "partition_max_bytes": 2 << 20}
+options |= {"buffer_bytes": buffer, "partition_max_bytes": at_once}
 with karrow.Consumer(bootstrap, topic, group=f"soak-{way}", **options) as consumer:
     began = looked_at = time.monotonic()
     while (now := time.monotonic()) - began < seconds:
@@ -73,7 +74,7 @@ def test_memory_of_consumers_is_flat_whatever_their_pace(kafka: KafkaCluster) ->
                 # Half of it is the same everywhere, for the codec.
                 producer.send(topic, bytes(250) + chance.randbytes(250), partition=partition)
     arguments = [sys.executable, "-c", SCRIPT, kafka.bootstrap(), topic]
-    limits = [str(SECONDS), str(BUFFER)]
+    limits = [str(SECONDS), str(BUFFER), str(AT_ONCE)]
     with ExitStack() as stack:
         readers: dict[str, subprocess.Popen[bytes]] = {}
         for way in WAYS:
@@ -91,6 +92,8 @@ def test_memory_of_consumers_is_flat_whatever_their_pace(kafka: KafkaCluster) ->
         assert half >= SECONDS / 4
         assert late - early < SLACK
         assert max(sizes) < 160 * MEBIBYTE
+        # The last fetch was sent when the buffer was not full.
+        assert report["most"] < BUFFER + PARTITIONS * AT_ONCE
     # It was as slow as was meant, so that what had come waited for it all the time.
     assert found["slow"]["most"] >= BUFFER / 2
     assert found["slow"]["count"] < found["quick"]["count"] / 4
