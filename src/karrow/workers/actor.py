@@ -469,6 +469,9 @@ class Actor:
     async def _awaited(self, awaitable: Awaitable[Any]) -> Any:
         """What a coroutine returns; it runs in a task of its own, so that it can be cancelled."""
         self._running = task = asyncio.ensure_future(_tamed(awaitable))
+        if inspect.iscoroutine(awaitable):  # the task may be cancelled before it began
+            close = awaitable.close
+            task.add_done_callback(lambda _: close())
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
@@ -476,8 +479,6 @@ class Actor:
             raise
         finally:
             self._running = None
-            if inspect.iscoroutine(awaitable):  # it may have been cancelled before it began
-                awaitable.close()
         if not task.cancelled():
             return task.result()
         if self._is_gone:

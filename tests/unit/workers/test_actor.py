@@ -86,6 +86,38 @@ def test_callback_that_is_cancelled_before_it_began() -> None:
     assert told == []
 
 
+def test_callback_of_a_worker_that_is_cut_off_is_cancelled_like_any_task(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It may put things in order, and wait for that."""
+    noted: list[str] = []
+
+    class Orderly(Handler):
+        async def handle_records(self, records: Sequence[karrow.Record]) -> Commit:
+            try:
+                noted.append("begun")
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0)
+                noted.append("in order")
+                raise
+            return Commit.ASYNC
+
+    async def main() -> None:
+        actor = actor_of(Orderly, Supervisor())
+        actor.mailbox.give(Batch([], 1, 1, (0, 0)))
+        while not noted:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        actor.cancel()
+        while not (actor.has_ended and len(noted) == 2):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    gc.collect()
+    assert noted == ["begun", "in order"]
+    assert caplog.records == []
+
+
 class Blocking(Handler):
     """Plain callbacks that last until they are allowed to end."""
 
