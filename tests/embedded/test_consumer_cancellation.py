@@ -98,6 +98,7 @@ async def expect_no_tasks(before: set[asyncio.Task[Any]]) -> None:
     raise AssertionError([task.get_name() for task in asyncio.all_tasks() - before])
 
 
+Call = Callable[[karrow.AsyncConsumer], Coroutine[Any, Any, None]]
 Reading = Callable[[karrow.AsyncConsumer], Awaitable[list[tuple[int, int]]]]
 
 
@@ -192,7 +193,7 @@ async def matching(consumer: karrow.AsyncConsumer) -> None:
 @pytest.mark.parametrize("kind", ["cooperative", "served"])
 @pytest.mark.parametrize("call", [committing, asking, leaving, changing, matching])
 def test_calls_that_are_cut_off_anywhere_leave_the_consumer_usable(
-    broker: Broker, kind: str, call: Callable[[karrow.AsyncConsumer], Coroutine[Any, Any, None]]
+    broker: Broker, kind: str, call: Call
 ) -> None:
     """Row 40: the call is made again, all is read, commits in the background go on, it closes."""
     broker.create_topic("other", 1)
@@ -241,12 +242,12 @@ async def giving_up(consumer: karrow.AsyncConsumer) -> None:
 
 
 # Where what is left to read begins in each partition that is still assigned after three records.
-ASSIGNED = {assigning: {1: 0}, adding: {0: 3, 1: 0}, giving_up: {}}
+ASSIGNED: dict[Call, dict[int, int]] = {assigning: {1: 0}, adding: {0: 3, 1: 0}, giving_up: {}}
 
 
 @pytest.mark.parametrize("call", ASSIGNED)
 def test_assignments_that_are_cut_off_anywhere_can_be_made_again(
-    broker: Broker, call: Callable[[karrow.AsyncConsumer], Coroutine[Any, Any, None]]
+    broker: Broker, call: Call
 ) -> None:
     """Row 40: what was done with is stored, and each partition read from where it was."""
     fill(broker, range(COUNT))

@@ -248,7 +248,7 @@ def test_what_was_lost_is_not_stored_and_what_was_kept_is(broker: Broker) -> Non
             assert consumer.poll(0.1) == []
             consumer.commit()
             assert stored(broker) == {kept.partition: 5, lost.partition: None}
-            assert notes.told[1:] == [("lost", {lost.partition})]
+            assert notes.told[1:] == [("lost", frozenset({lost.partition}))]
 
 
 def test_a_commit_on_its_way_stores_nothing_for_who_has_lost_a_part_of_it(broker: Broker) -> None:

@@ -51,7 +51,8 @@ def test_a_join_may_be_held_for_as_long_as_a_rebalance_takes_and_not_as_a_sessio
 
     async def main() -> None:
         async with group() as g:
-            for options in ({}, {"rebalance_timeout": 45.0}, {"max_poll_interval": 90.0}):
+            chosen: list[Any] = [{}, {"rebalance_timeout": 45.0}, {"max_poll_interval": 90.0}]
+            for options in chosen:
                 member = await g.join(session_timeout=12.0, **options)
                 await until(settled(member))
                 await member[0].close()
