@@ -6,12 +6,16 @@ import json
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
+import karrow
 from tests.brokers import KafkaCluster
-from tests.spark.both import Both, in_json
+from tests.spark.both import OURS, THEIRS, Both, in_json
 from tests.spark.filled import Filled, filled, moment
+from tests.spark.once import wait_for
 
 EARLIEST, LATEST = -2, -1
+INTERNAL = "__consumer_offsets"
 ALIKE = {0: 5, 1: 5, 2: 5}
 
 
@@ -117,11 +121,32 @@ def test_streams_that_both_refuse(
     assert named in both.stream_refused(**given(topics, options))
 
 
-@pytest.mark.parametrize(("named", "options"), ALWAYS[::4], ids=str)
+@pytest.mark.parametrize(("named", "options"), ALWAYS, ids=str)
 def test_streams_that_are_as_wrong_as_batch_queries(
     both: Both, topics: Filled, named: str, options: dict[str, Any]
 ) -> None:
     assert named in both.stream_refused(**given(topics, options))
+
+
+def test_streams_have_no_end_in_time(both: Both, topics: Filled) -> None:
+    """Spark's connector refuses the other two ways to say one, and passes over this one."""
+    options = given(topics, {"endingTimestamp": moment(2)})
+    every = len(both.frame(THEIRS, subscribe=topics.orders).collect())
+    theirs = both.drained(THEIRS, both.new_name(), {"startingOffsets": "earliest", **options})
+    assert len(theirs.rows) == every
+    with pytest.raises(PySparkException, match="endingTimestamp"):
+        both.drained(OURS, both.new_name(), options)
+
+
+def test_internal_topics_that_are_named(both: Both) -> None:
+    """Spark's connector gives no rows."""
+    with karrow.Client(both.bootstrap) as client:
+        client.find_coordinator("any")  # makes the topic
+        wait_for(lambda: INTERNAL in client.metadata().topics, "no internal topic")
+    for options in ({"subscribe": INTERNAL}, {"assign": json.dumps({INTERNAL: [0]})}):
+        assert both.frame(THEIRS, **options).collect() == []
+        with pytest.raises(PySparkException, match=f"names {INTERNAL}, .* no internal topics"):
+            both.frame(OURS, **options).collect()
 
 
 def test_topics_that_do_not_exist(both: Both) -> None:
