@@ -158,8 +158,11 @@ run(Broken, max_restarts=0)
     assert "ValueError: broken" in complaints
 
 
-def test_program_that_forgets_to_stop_commits(broker: Broker) -> None:
+@pytest.mark.parametrize("keeps", [True, False])
+def test_program_that_forgets_to_stop_commits(broker: Broker, keeps: bool) -> None:
+    """Whether it still has the group or only its workers go on."""
     source = """
+import gc
 got = threading.Event()
 class Last(Printing):
     def wait(self): got.set()
@@ -167,9 +170,12 @@ group = karrow.WorkerGroup(
     Last, sys.argv[1], group="billing", topics=["orders"], start="earliest", commit_interval=60
 )
 group.start()
+LEAVE
+gc.collect()
 assert got.wait(20)
 """
     put(broker, [1])
+    source = source.replace("LEAVE", "pass" if keeps else "del group")
     assert ended(script(broker, source)) == (0, ["got 1", "teardown"], "")
     assert committed(broker)[TOPIC, 0] == 1
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
@@ -92,8 +91,7 @@ class WorkerGroup:
     def start(self) -> None:
         """Begin in the background; joining the group takes its time."""
         self._run(self._twin.start())
-        _open_groups.add(self)
-        at_exit(_stop_all)
+        _keep(self)
 
     def stop(self, timeout: float | None = None) -> Ending:
         """End: callbacks may finish, for ``timeout`` seconds or ``shutdown``; commit, and leave.
@@ -278,8 +276,17 @@ def _stopping_on_signals(group: WorkerGroup) -> Iterator[None]:
         restore()
 
 
-# Those that run in this process, for the end of the interpreter.
-_open_groups: weakref.WeakSet[WorkerGroup] = weakref.WeakSet()
+# Those that run in this process, for the end of the interpreter; they run on when whoever started
+# them has let go of them.
+_open_groups: set[WorkerGroup] = set()
+
+
+def _keep(group: WorkerGroup) -> None:
+    for one in list(_open_groups):
+        if one.state is GroupState.ENDED:
+            _open_groups.discard(one)
+    _open_groups.add(group)
+    at_exit(_stop_all)
 
 
 def _stop_all() -> None:
