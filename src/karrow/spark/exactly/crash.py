@@ -20,7 +20,7 @@ POINTS = (
     "opened",  # nothing was written yet
     "prepared",  # before the write job
     "task-begun",  # in a task, before its first row
-    "task-wrote",  # in a task, with rows written and nothing reported
+    "task-wrote",  # in a task, or the driver in its stead, with rows written and nothing reported
     "task-done",  # in a task, with everything acknowledged
     "written",  # all tasks have reported
     "checked",  # before the ledger's entry

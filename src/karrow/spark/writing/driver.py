@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -30,6 +30,8 @@ from karrow.spark.exactly.transaction import BlockingTransaction
 from karrow.spark.writing.words import options_by_name
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from karrow.aio.producing.coordinator_calls import Identity
     from karrow.spark.writing.parcel import Parcel
     from karrow.spark.writing.terms import ExactlyOnce, Terms
@@ -84,9 +86,7 @@ class DriverSink:
             **self._settings.of_producer,
         )
         try:
-            for parcel in parcels:
-                part.write(self._topic, parcel.batches())
-            found = part.written()
+            found = part.write(self._topic, _pieces(parcels))
         finally:
             part.close(timeout=0)
         written = sum(one.rows for one in found)
@@ -94,6 +94,17 @@ class DriverSink:
         if written != wanted:
             raise StateError(f"{written} of {wanted} rows were written")
         return written
+
+
+def _pieces(parcels: Sequence[Parcel]) -> Iterator[pa.RecordBatch]:
+    """The rows of all tasks; where the next are asked for, those before are on their way."""
+    is_first = True
+    for parcel in parcels:
+        for batch in parcel.batches():
+            if not is_first:
+                crash_point("task-wrote")
+            is_first = False
+            yield batch
 
 
 def _topics_of(parcels: Sequence[Parcel], topic: str | None) -> set[str]:
