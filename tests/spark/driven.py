@@ -7,6 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import karrow
 from tests.spark.once import Case, Driver, frame
 
 
@@ -47,6 +48,14 @@ class Driven(Case):
         """How many batches Spark has heard the end of."""
         numbers = [int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")]
         return max(numbers, default=-1) + 1
+
+    def open_rows(self) -> int:
+        """How many offsets are taken by a transaction that is open."""
+        with karrow.Client(self.bootstrap) as client:
+            return self.offsets() - sum(
+                client.latest_offset(self.topic, one, isolation="read_committed")
+                for one in range(self.partitions)
+            )
 
     def repeat_last(self) -> None:
         """Have Spark believe that it has not heard of the last batch's end."""

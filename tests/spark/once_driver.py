@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import karrow.spark
 from karrow import events
@@ -71,6 +73,18 @@ def tell(event: events.Event) -> None:
 def main() -> None:
     events.subscribe(tell, "sink.retry")
     task = json.loads(sys.argv[1])
+    for left in range(task.get("restarts", 0), -1, -1):
+        try:
+            query(task).awaitTermination()
+        except PySparkException:
+            if not left:
+                raise
+        else:
+            return
+
+
+def query(task: dict[str, Any]) -> StreamingQuery:
+    """Start it; it ends with its source."""
     lines = held(source(task), *task["held"]) if "held" in task else source(task)
     rows = lines.writeStream.trigger(availableNow=True)
     if "sink" in task:
@@ -80,7 +94,7 @@ def main() -> None:
             task["bootstrap"], task["topic"], sink_id=task["sink_id"], **task.get("options", {})
         )
         writer = rows.foreachBatch(sink)
-    writer.option("checkpointLocation", task["checkpoint"]).start().awaitTermination()
+    return writer.option("checkpointLocation", task["checkpoint"]).start()
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class Standalone:
         """The process ids of the executors, of all workers."""
         groups = {process.pid for process in self._processes}
         found = []
-        for pid in _running(EXECUTOR):
+        for pid in running(EXECUTOR):
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 if os.getpgid(pid) in groups:
                     found.append(pid)
@@ -122,7 +122,7 @@ class Standalone:
         return log
 
 
-def _running(name: str) -> list[int]:
+def running(name: str) -> list[int]:
     """The process ids of programs with this in their command line."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -130,6 +130,11 @@ def _running(name: str) -> list[int]:
             if entry.name.isdigit() and name.encode() in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return found
+
+
+def parent(pid: int) -> int:
+    """The process that has started another one."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _wait_for(log: Path, text: str, times: int) -> None:

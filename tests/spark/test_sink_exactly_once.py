@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -16,8 +17,8 @@ import karrow
 from karrow.records import partition_for
 from tests.brokers import KafkaCluster
 from tests.spark.driven import Driven
-from tests.spark.once import committed, wait_for
-from tests.spark.standalone import Standalone
+from tests.spark.once import Driver, committed, wait_for
+from tests.spark.standalone import Standalone, parent, running
 
 # Transactions of version 2, and of version 1.
 BOTH = pytest.mark.parametrize("kafka_version", ["4.3.1", "3.9.2"], indirect=True)
@@ -104,37 +105,61 @@ def test_a_batch_write_is_refused_with_the_reason(spark: SparkSession, newest: D
 
 # ---- processes that die
 
-# Where, in which batch if it matters, and whether the process of the sink dies at that point or the
-# whole driver, while the process of the sink goes on as if nothing had happened.
-DEATHS = (
-    ("open-claimed", "sink"),
-    ("opened", "driver"),
-    ("prepared@1", "sink"),
-    ("written@2", "driver"),
-    ("checked@3", "sink"),
-    ("stored@4", "driver"),
-    ("stored@5", "sink"),
-    ("ended@6", "driver"),
-    ("ended@7", "sink"),
-    ("committed@8", "driver"),
-    ("committed@9", "sink"),
+# Where, and in which batch, which is fenced if it has failed.
+POINTS = (
+    "open-claimed@0",
+    "opened@0",
+    "prepared@1",
+    "task-wrote@2",
+    "written@3",
+    "checked@4",
+    "stored@5",
+    "ended@6",
+    "committed@7",
+    "raise=written@8,fence-looked@8",
+    "raise=written@9,fenced@9",
 )
+BATCHES = 11
+
+
+def order(case: Driven, point: str, kind: str = "") -> tuple[str, Path]:
+    """What is to happen at a point, and the flag that tells whether it has."""
+    *failures, last = point.split(",")
+    flag = case.flag()
+    before = [f"{failure}:{case.flag()}" for failure in failures]
+    return ",".join([*before, f"{kind}{last}:{flag}"]), flag
 
 
 @LONG
 @BOTH
-def test_every_batch_is_written_once_whoever_dies_wherever(case: Driven) -> None:
-    case.add(11)
-    for point, who in DEATHS:
-        flag = case.flag()
-        if who == "sink":
-            with case.program(f"{point}:{flag}") as driver:
-                assert driver.ended() != 0
-                assert flag.exists(), driver.log()[-3000:]
-            continue
+def test_every_batch_is_written_once_wherever_the_process_of_the_sink_dies(case: Driven) -> None:
+    """The query ends with it, and its driver starts it again."""
+    case.add(BATCHES)
+    hold = case.flag()
+    hold.touch()
+    deaths = [order(case, point) for point in POINTS]
+    text = ",".join([f"wait=task-wrote@2:{hold}", *(one for one, _ in deaths)])
+    with case.driver(text, sink=case.options(), restarts=len(deaths)) as driver:
+        driver.reaches(hold)
+        wait_for(case.open_rows, "no row is out")
+        hold.unlink()
+        driver.succeeded()
+    assert [flag.name for _, flag in deaths if not flag.exists()] == []
+    assert case.found() == case.wanted()
+
+
+@LONG
+@BOTH
+def test_every_batch_is_written_once_wherever_the_driver_dies(case: Driven) -> None:
+    """The process of the sink goes on as if nothing had happened."""
+    case.add(BATCHES)
+    for point in POINTS:
+        text, flag = order(case, point, "wait=")
         flag.touch()
-        with case.program(f"wait={point}:{flag}") as driver:
+        with case.program(text) as driver:
             driver.reaches(flag)
+            if point.startswith("task-wrote"):
+                wait_for(case.open_rows, "no row is out")
         flag.unlink()  # what is left of it, if anything is, goes on
     with case.program() as driver:
         driver.succeeded()
@@ -165,6 +190,61 @@ def test_executors_that_are_lost_while_tasks_pack_rows_leave_no_trace(
         for pid in before:
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda: set(cluster.executors()) - before, "no new executors")
+        hold.unlink()
+        driver.succeeded()
+    assert case.found() == case.wanted()
+    # Nothing was written twice, committed or not: the rest are the markers of three transactions.
+    assert case.offsets() <= len(case.wanted()) + 3 * case.partitions
+
+
+@LONG
+def test_executors_that_come_and_go_are_no_matter(newest: Driven, tmp_path: Path) -> None:
+    """Under dynamic allocation all of them are gone while the driver writes."""
+    hold = newest.flag()
+    hold.touch()
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.cores.max": "4",
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    }
+    task: dict[str, Any] = {"sink": newest.add(3).options(), "settings": settings}
+    with (
+        Standalone(tmp_path / "cluster") as cluster,
+        newest.driver(f"wait=stored@1:{hold}", master=cluster.master, **task) as driver,
+    ):
+        driver.reaches(hold)
+        wait_for(lambda: not cluster.executors(), "executors without work stay")
+        hold.unlink()
+        driver.succeeded()
+    assert newest.found() == newest.wanted()
+
+
+def python_workers(driver: Driver) -> list[int]:
+    """The processes that run tasks of a local Spark, without the one that forks them."""
+    found = []
+    for pid in running("pyspark.daemon\0pyspark.worker"):
+        with contextlib.suppress(ProcessLookupError):  # of another test, and it has just ended
+            if os.getsid(pid) == driver.process.pid:
+                found.append(pid)
+    return [pid for pid in found if parent(pid) in found]
+
+
+@LONG
+@BOTH
+def test_python_workers_that_are_killed_while_they_pack_rows_leave_no_trace(case: Driven) -> None:
+    """Spark runs their tasks again, if it may: a local one may only when it is told so."""
+    hold = case.flag()
+    hold.touch()
+    case.add(1).add(1, rows=200).add(1)
+    more: dict[str, Any] = {"held": ["0001-0000150", str(hold)], "master": "local[2,4]"}
+    with case.driver(sink=case.options(), **more) as driver:
+        driver.reaches(hold)
+        workers = python_workers(driver)
+        assert len(workers) > 1, "who makes the rows, and who packs them"
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
         hold.unlink()
         driver.succeeded()
     assert case.found() == case.wanted()

@@ -220,6 +220,7 @@ POINTS = (
     "open-claimed",
     "opened",
     "prepared",
+    "task-wrote",
     "written",
     "checked",
     "stored",
