@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 ROOT = Path(__file__).parents[2]
 BATCHES = 3
+LARGE = 60_000_000
 
 
 # The processes that get the classes below do not know this file, so their code has to travel.
@@ -64,9 +65,17 @@ class Reader(Noting, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.note("heard", end["n"])
 
 
+class Message(WriterCommitMessage):
+    """As much as a task has for the one that commits."""
+
+    def __init__(self, size: int) -> None:
+        self.data = bytes(size)
+
+
 class Writer(Noting, DataSourceStreamWriter):
-    def __init__(self, log: str) -> None:
+    def __init__(self, log: str, size: int) -> None:
         super().__init__(log)
+        self.size = size
         self.note("made", os.getpid())
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -74,10 +83,11 @@ class Writer(Noting, DataSourceStreamWriter):
         assert context is not None
         names = ("streaming.sql.batchId", "sql.streaming.queryId")
         self.note("wrote", *map(context.getLocalProperty, names), len(list(iterator)))
-        return WriterCommitMessage()
+        return Message(self.size)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self.note("committed", batchId, os.getpid(), len(messages))
+        self.note("received", *(len(one.data) for one in messages if isinstance(one, Message)))
 
 
 class Observed(DataSource):
@@ -94,7 +104,7 @@ class Observed(DataSource):
         return Reader(self.options["log"])
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        return Writer(self.options["log"])
+        return Writer(self.options["log"], int(self.options["size"]))
 
 
 class Program:
@@ -106,12 +116,12 @@ class Program:
         self._log = folder / "log"
         spark.dataSource.register(Observed)
 
-    def run(self) -> tuple[str, list[list[str]]]:
-        """The query's id, and what was noted."""
+    def run(self, size: int = 0) -> tuple[str, list[list[str]]]:
+        """The query's id, and what was noted; messages of tasks have that many bytes."""
         self._log.write_text("")
-        log = str(self._log)
-        rows = self._spark.readStream.format("observed").option("log", log).load()
-        writer = rows.writeStream.format("observed").option("log", log).trigger(availableNow=True)
+        options: dict[str, Any] = {"log": str(self._log), "size": size}
+        rows = self._spark.readStream.format("observed").options(**options).load()
+        writer = rows.writeStream.format("observed").options(**options).trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
         query.awaitTermination()
         return str(query.id), [line.split() for line in self._log.read_text().splitlines()]
@@ -134,6 +144,16 @@ def test_a_writer_is_made_for_the_tasks_and_another_where_it_commits(
         assert commit == ["committed", str(batch), after[1], "1"]
         assert (before[0], after[0]) == ("made", "made")
         assert before[1] != after[1]
+
+
+def test_large_messages_arrive_and_the_processes_of_a_writer_stay(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """So the driver can write what tasks send to it, and keep what it has open."""
+    _, noted = Program(spark, tmp_path).run(LARGE)
+    assert of("received", noted) == [[str(LARGE)]] * BATCHES
+    for (process,) in of("made", noted):
+        os.kill(int(process), 0)  # raises if it is no more
 
 
 def test_the_last_batch_is_seen_as_a_beginning_but_not_heard_of(
