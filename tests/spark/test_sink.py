@@ -274,6 +274,20 @@ def test_bad_input_is_one_clear_line(
     assert stored(sinks.bootstrap, topic) == {0: []}
 
 
+def test_rows_of_arrow_batches_before_the_one_with_a_bad_row_are_written(sinks: Sinks) -> None:
+    """A task looks at an Arrow batch, of 10,000 rows unless Spark is told otherwise, as a whole."""
+    topic = sinks.cluster.create_topic(partitions=1)
+    columns = ("cast(id as string) as value", "if(id = 25000, 7, 0) as partition")
+    line = sinks.refused(sinks.frame(*columns, rows=30_000).coalesce(1), topic=topic)
+    assert "column 'partition' asks for what is not there" in line
+    before = [str(number).encode() for number in range(20_000)]
+    deadline = time.monotonic() + PATIENCE
+    while len(found := stored(sinks.bootstrap, topic)[0]) < len(before):
+        assert time.monotonic() < deadline, len(found)
+        time.sleep(0.5)
+    assert [value for _, value, _ in found] == before
+
+
 def test_a_wrong_address_is_one_clear_line(sinks: Sinks) -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.request.timeout.ms": "500"}
     line = sinks.refused(sinks.frame("'v' as value"), topic="t", **options)
