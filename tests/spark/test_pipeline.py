@@ -21,7 +21,7 @@ from karrow.spark import Pipeline
 from karrow.spark.pipeline import PipelineFailed, graph, queries, session
 from tests.fix_kafka import NewKafka
 from tests.spark.committed import read_committed
-from tests.spark.pipelines import Shop, order
+from tests.spark.pipelines import SCHEMA, Shop, order
 
 BAD = [b'{"id": 1', b"no json", b"\xff\xfe", None, b""]
 
@@ -49,7 +49,7 @@ def run_and_run_on(shop: Shop, spark: SparkSession) -> None:
     assert first.ended == "finished"
     assert shop.raw() == [0, 1, 2, 3]
     assert shop.totals() == [], "the minute may still get orders, ten seconds late"
-    shop.send(order(4, minute=1), order(5, minute=5), b"late and bad")
+    shop.send(order(4, minute=1), order(5, minute=5), b"late and bad", key="ann")
     second = shop.pipeline().run(spark, once=True)
     assert {query.name: query.rows_out for query in second.queries} == {
         "totals": 3,
@@ -68,6 +68,8 @@ def run_and_run_on(shop: Shop, spark: SparkSession) -> None:
 @pytest.mark.gate
 def test_a_run_goes_on_where_the_last_one_was(shop: Shop, spark: SparkSession) -> None:
     run_and_run_on(shop, spark)
+    keys = {message.value(): message.key() for message in shop.bad()}
+    assert keys == {b"late and bad": b"ann", **dict.fromkeys(BAD)}
     headers = {message.value(): message.headers() for message in shop.bad()}
     assert headers[b"no json"] == [
         ("error", b"the value is not one JSON object"),
@@ -84,6 +86,25 @@ def test_a_run_goes_on_at_a_real_broker(
     new_kafka: NewKafka, version: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     run_and_run_on(Shop(new_kafka(version).bootstrap(), tmp_path), spark)
+
+
+def test_a_pipeline_is_made_in_python(shop: Shop, spark: SparkSession) -> None:
+    """The keys of the file are arguments; a path begins in the folder."""
+    shop.send(order(0), order(1))
+    source = {"topic": shop.topic("orders"), "schema": SCHEMA}
+    pipeline = Pipeline(
+        folder=shop.folder,
+        name=shop.name,
+        bootstrap=shop.bootstrap,
+        checkpoint="checkpoint",
+        sources={"orders": source},
+        steps={"first": {"function": lambda rows: rows.where("id = 0"), "inputs": ["orders"]}},
+        sinks={"raw": {"from": "first", "kind": "parquet", "path": "raw"}},
+    )
+    assert pipeline.name == shop.name
+    assert repr(pipeline) == f"<Pipeline {shop.name}: 1 sources, 1 steps, 1 sinks>"
+    pipeline.run(spark, once=True)
+    assert shop.raw() == [0]
 
 
 def test_at_least_once_and_all_kinds_of_sinks(shop: Shop, spark: SparkSession) -> None:
