@@ -136,6 +136,50 @@ def test_partitions_that_come_after_the_beginning_was_noted_are_read_from_theirs
     assert shop.raw() == written(shop, "also") == [10, 11]
 
 
+def test_all_queries_begin_where_a_group_is_and_go_on_from_there(
+    shop: Shop, spark: SparkSession
+) -> None:
+    start: dict[str, Any] = {
+        "sources__orders__start": "group",
+        "sources__orders__kafka": {"group.id": shop.name},
+    }
+    shop.send(order(10), order(11), order(12), order(13))
+    group_is_at(shop, 3, 2)
+    shop.pipeline(**PLAIN, **start).run(spark, once=True)
+    assert shop.raw() == written(shop, "also") == [12, 13]
+    assert shop.bad() == []
+    group_is_at(shop, 0, 0)  # from here on the checkpoint decides
+    shop.send(order(14))
+    shop.pipeline(**PLAIN, **start).run(spark, once=True)
+    assert shop.raw() == written(shop, "also") == [12, 13, 14]
+
+
+def group_is_at(shop: Shop, *offsets: int) -> None:
+    """Have the group of the shop's name be there."""
+    topic = shop.topic("orders")
+    with karrow.Client(shop.bootstrap) as client:
+        client.commit_offsets(
+            shop.name, {(topic, number): offset for number, offset in enumerate(offsets)}
+        )
+
+
+def test_a_group_is_taken_over_by_a_pipeline_of_one_query(shop: Shop, spark: SparkSession) -> None:
+    group_is_at(shop, 1, 1)
+    shop.send(order(10), order(11))
+    alone: dict[str, Any] = {
+        "sinks__totals": None,
+        "steps": {},
+        "sources__orders__dead_letter": None,
+        "sources__orders__start": "group",
+        "sources__orders__options": {"commitGroup": shop.name},
+    }
+    shop.pipeline(**alone).run(spark, once=True)
+    assert shop.raw() == [1, 10, 11]
+    with karrow.Client(shop.bootstrap) as client:
+        found = client.committed_offsets(shop.name)
+    assert {entry.offset for entry in found.values()} == {2, 3}
+
+
 def test_a_group_that_has_stored_nothing_is_refused_before_any_query_is_started(
     shop: Shop, spark: SparkSession
 ) -> None:
