@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -58,13 +59,19 @@ def arrived(hold: Path, driver: Driver) -> None:
     assert seen.exists(), driver.log()[-3000:]
 
 
-def on_cluster(case: Case, cluster: Standalone, orders: str, **settings: str) -> Driver:
+def on_cluster(
+    case: Case,
+    cluster: Standalone,
+    orders: str,
+    settings: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Driver:
     chosen: dict[str, Any] = {
         "spark.executor.memory": "512m",
         "spark.cores.max": "4",
-        **settings,
+        **(settings or {}),
     }
-    return case.driver(orders, master=cluster.master, settings=chosen)
+    return case.driver(orders, master=cluster.master, settings=chosen, **more)
 
 
 def was_repeated(driver: Driver, batch: int = 1) -> bool:
@@ -138,7 +145,7 @@ def test_executor_that_stood_still_is_too_late(case: Case, cluster: Standalone) 
         "spark.network.timeoutInterval": "5s",
         "spark.executor.heartbeatInterval": "2s",
     }
-    with on_cluster(case, cluster, orders, **quick) as driver:
+    with on_cluster(case, cluster, orders, quick) as driver:
         arrived(hold, driver)
         still = cluster.executors()[0]
         os.kill(still, signal.SIGSTOP)
@@ -151,21 +158,87 @@ def test_executor_that_stood_still_is_too_late(case: Case, cluster: Standalone) 
     assert case.found() == case.wanted()
 
 
+class Apart(Standalone):
+    """Workers on hosts of two names: no task has two copies on one host."""
+
+    def _run(self, name: str, kind: str, *arguments: str) -> Path:
+        host = "localhost" if name == "worker-1" else "127.0.0.1"
+        return super()._run(name, kind, *(host if a == "127.0.0.1" else a for a in arguments))
+
+
+class Tasks(NamedTuple):
+    """Tasks of a stage by its event log: how many there are to be, and which began."""
+
+    is_barrier: bool
+    wanted: int
+    began: list[tuple[int, bool]]
+    """The task's number, and whether it is a second copy."""
+
+    @property
+    def copies(self) -> int:
+        return sum(is_copy for _, is_copy in self.began)
+
+
+def tasks_by_stage(folder: Path) -> list[Tasks]:
+    """What really ran: whoever writes twice under one identity leaves one row."""
+    stages: dict[int, Tasks] = {}
+    lines = [line for file in folder.rglob("events_*") for line in file.read_text().splitlines()]
+    for event in map(json.loads, lines):
+        if event["Event"] == "SparkListenerStageSubmitted":
+            info = event["Stage Info"]
+            is_barrier = any(rdd["Barrier"] for rdd in info["RDD Info"])
+            stages[info["Stage ID"]] = Tasks(is_barrier, info["Number of Tasks"], [])
+        elif event["Event"] == "SparkListenerTaskStart":
+            info = event["Task Info"]
+            stages[event["Stage ID"]].began.append((info["Index"], info["Speculative"]))
+    return list(stages.values())
+
+
 @BOTH
-def test_task_that_is_slow_gets_no_second_copy(case: Case, cluster: Standalone) -> None:
-    """Some tasks have one batch of rows and are done; those with a second one are held."""
-    hold, orders = held(case.add(1).add(1, rows=80), "task-wrote")
+def test_task_that_is_slow_gets_no_second_copy_unlike_one_of_an_ordinary_stage(
+    case: Case, tmp_path: Path
+) -> None:
+    """In the first batch a task that makes rows is held, in the second one tasks that write are.
+
+    Of these some have one batch of rows and are done; those with a second one are held.
+    """
+    hold, orders = held(case.add(2, rows=80), "task-wrote")
+    ordinary = case.flag()
+    ordinary.touch()
+    log = tmp_path / "log"
+    log.mkdir()
     eager = {
         "spark.speculation.interval": "10ms",
         "spark.speculation.multiplier": "1",
         "spark.speculation.quantile": "0.1",
+        # Some tasks make the rows of a file.
+        "spark.sql.files.maxPartitionBytes": "400",
+        "spark.sql.files.openCostInBytes": "0",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": log.as_uri(),
+        "spark.eventLog.compress": "false",
     }
-    with on_cluster(case, cluster, orders, **eager) as driver:
+    with (
+        Apart(tmp_path / "cluster") as cluster,
+        on_cluster(case, cluster, orders, eager, held=["0000-0000005", str(ordinary)]) as driver,
+    ):
+        arrived(ordinary, driver)
+        seen = ordinary.with_suffix(".seen")
+        first = seen.stat().st_mtime_ns
+        wait_for(lambda: seen.stat().st_mtime_ns > first, "there was no second copy", 120.0)
+        ordinary.unlink()
         arrived(hold, driver)
         time.sleep(5.0)
         hold.unlink()
         driver.succeeded()
     assert case.found() == case.wanted()
+    stages = tasks_by_stage(log)
+    assert sum(one.copies for one in stages if not one.is_barrier) > 0
+    writing = [one for one in stages if one.is_barrier]
+    assert [sorted(one.began) for one in writing] == [
+        [(number, False) for number in range(one.wanted)] for one in writing
+    ]
+    assert [one.wanted for one in writing] == [4, 4]
     # Nothing was written twice, committed or not: the rest are the markers of two transactions.
     assert len(case.wanted()) < case.offsets() <= len(case.wanted()) + 2 * case.partitions
 
