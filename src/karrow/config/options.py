@@ -288,10 +288,10 @@ class WorkerOptions(ConsumerOptions, total=False):
     """How many attempts to join the group may fail in a row; then the workers end."""
 
     batch_records: int | None
-    """How many records a callback is given; None is max_poll_records, or all that came."""
+    """How many records a callback is given; None is max_poll_records, or for Arrow batches what batch_bytes allows."""
 
     batch_bytes: int | None
-    """How large an Arrow batch may be; None is what was fetched."""
+    """An Arrow batch ends with the record that reaches so many bytes of keys and values; None is 4 MiB."""
 
     columns: Columns | None
     """The columns of Arrow batches; None is all of them."""
