@@ -49,9 +49,10 @@ test: setup ## the gate: everything but the slow tests
 	$(BIN)/pytest -m 'not slow'
 
 # In parts side by side, the longest first: most tests wait for something most of the time. Each part
-# prints its seed.
-FULL := spark contract chaos+embedded+interop unit+property+oracle+fuzz
-JOBS ?= 2
+# prints its seed. What Spark writes exactly once, with all the deaths of drivers and executors, takes
+# as long as all else of Spark.
+FULL := once spark contract chaos+embedded+interop unit+property+oracle+fuzz
+JOBS ?= 3
 
 test-full: setup ## every test, Spark's newest release and a cluster, long fuzz, the kernel under sanitizers
 	@$(MAKE) -j$(JOBS) -k -O $(FULL:%=full-%)
@@ -60,21 +61,39 @@ test-full: setup ## every test, Spark's newest release and a cluster, long fuzz,
 	@$(MAKE) fuzz
 	@$(MAKE) sanitize
 
-full-%:
-	KARROW_TEST_PROFILE=full $(BIN)/pytest -p no:cacheprovider $(patsubst %,tests/%,$(subst +, ,$*))
+ONCE := $(wildcard tests/spark/test_*exactly_once*.py)
+OTHERS := $(filter-out $(ONCE),$(wildcard tests/spark/test_*.py))
+WHOLE = KARROW_TEST_PROFILE=full $(BIN)/pytest -p no:cacheprovider
 
-test-cluster: setup ## the tests of pipelines, on a Spark cluster of a master and two workers
-	KARROW_TEST_SPARK=standalone $(BIN)/pytest tests/spark/test_pipeline*.py
+full-once:
+	$(WHOLE) $(ONCE)
+
+full-spark:
+	$(WHOLE) $(OTHERS)
+
+full-%:
+	$(WHOLE) $(patsubst %,tests/%,$(subst +, ,$*))
 
 # The newest Spark is put before the one in .venv, whose own Kafka connector is the newest to be had:
 # the tests that compare the two connectors are left out here. A whole path: tests start programs elsewhere.
 NEWEST_SPARK := 4.3.0
+ON_NEWEST = PYTHONPATH=$(CURDIR)/.venv/pyspark-$(NEWEST_SPARK) $(BIN)/pytest -p no:cacheprovider -m 'not connector'
+
 test-newest-spark: setup .venv/pyspark-$(NEWEST_SPARK) ## the Spark tests, on a release newer than .venv's
-	PYTHONPATH=$(CURDIR)/.venv/pyspark-$(NEWEST_SPARK) $(BIN)/pytest tests/spark -m 'not connector'
+	@$(MAKE) -j2 -k -O newest-once newest-spark
+
+newest-once:
+	$(ON_NEWEST) $(ONCE)
+
+newest-spark:
+	$(ON_NEWEST) $(OTHERS)
 
 .venv/pyspark-$(NEWEST_SPARK): .venv/packages
 	$(BIN)/python -m pip install -q --no-deps --target $@ pyspark==$(NEWEST_SPARK) py4j
 	@touch $@
+
+test-cluster: setup ## the tests of pipelines, on a Spark cluster of a master and two workers
+	KARROW_TEST_SPARK=standalone $(BIN)/pytest tests/spark/test_pipeline*.py
 
 # The targets given first, each with the environment given second.
 define run-fuzz
