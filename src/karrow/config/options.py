@@ -288,10 +288,10 @@ class WorkerOptions(ConsumerOptions, total=False):
     """How many attempts to join the group may fail in a row; then the workers end."""
 
     batch_records: int | None
-    """How many records a callback is given; None is max_poll_records, or for Arrow batches what batch_bytes allows."""
+    """How many records a callback is given; None is max_poll_records, in Arrow only batch_bytes."""
 
     batch_bytes: int | None
-    """An Arrow batch ends with the record that reaches so many bytes of keys and values; None is 4 MiB."""
+    """How many bytes of keys and values end an Arrow batch; None is 4 MiB."""
 
     columns: Columns | None
     """The columns of Arrow batches; None is all of them."""

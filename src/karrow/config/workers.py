@@ -70,15 +70,13 @@ class WorkerConfig(ConsumerConfig):
     )
     batch_records: int | None = option(
         None,
-        doc="How many records a callback is given; None is max_poll_records, or for Arrow batches "
-        "what batch_bytes allows.",
+        doc="How many records a callback is given; None is max_poll_records, in Arrow only batch_bytes.",
         unit="count",
         minimum=1,
     )
     batch_bytes: int | None = option(
         None,
-        doc="An Arrow batch ends with the record that reaches so many bytes of keys and values; "
-        "None is 4 MiB.",
+        doc="How many bytes of keys and values end an Arrow batch; None is 4 MiB.",
         unit="bytes",
         minimum=1,
     )
