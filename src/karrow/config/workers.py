@@ -70,7 +70,8 @@ class WorkerConfig(ConsumerConfig):
     )
     batch_records: int | None = option(
         None,
-        doc="How many records a callback is given; None is max_poll_records, in Arrow only batch_bytes.",
+        doc="How many records a callback is given; None is max_poll_records, in Arrow only "
+        "batch_bytes.",
         unit="count",
         minimum=1,
     )
