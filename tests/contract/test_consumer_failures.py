@@ -13,7 +13,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 import pytest
@@ -555,7 +555,12 @@ def test_topic_made_anew_is_read_from_its_beginning(
             assert time.monotonic() < deadline
             time.sleep(0.05)
         time.sleep(gone)
-        kafka.create_topic(topic, partitions=2)
+        while True:  # ZooKeeper may know it for longer than the brokers' metadata
+            with suppress(errors.TopicAlreadyExists):
+                admin.create_topic(topic, partitions=2)
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         with karrow.Producer(kafka.bootstrap()) as producer:
             for number in range(20):
                 for partition in range(2):
