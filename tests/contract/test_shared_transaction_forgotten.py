@@ -24,6 +24,7 @@ from karrow.spark.exactly.transaction import BlockingTransaction
 from karrow.spark.writing import driver, producers
 from karrow.spark.writing.parcel import packed
 from karrow.spark.writing.terms import Terms
+from tests import kept
 from tests.brokers import KafkaCluster
 from tests.contract.transactional import new_id
 from tests.fix_kafka import NewKafka
@@ -45,11 +46,7 @@ pytestmark = pytest.mark.slow
 def closed_clients() -> Iterator[None]:
     """A process of Spark keeps its clients until it ends; a test does not."""
     yield
-    driver.kept.clear()
-    for producer in producers.kept.values():
-        producer.close(timeout=0)
-    producers.kept.clear()
-    pool.close()
+    kept.close_all()
 
 
 class Sink:

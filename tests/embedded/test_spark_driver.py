@@ -12,10 +12,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 import karrow
 from karrow import errors
-from karrow.spark import pool
 from karrow.spark.writing import driver, producers
 from karrow.spark.writing.parcel import Parcel, packed
 from karrow.spark.writing.terms import Terms
+from tests import kept
 
 PARTITIONS = 3
 
@@ -32,11 +32,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[karrow.Broker]:
 def closed_clients() -> Iterator[None]:
     """A process of Spark keeps its clients until it ends; a test does not."""
     yield
-    driver.kept.clear()
-    for producer in producers.kept.values():
-        producer.close(timeout=0)
-    producers.kept.clear()
-    pool.close()
+    kept.close_all()
 
 
 class Query:
